@@ -1,0 +1,25 @@
+"""a2c: an exact, fast and honest trainer of advantage actor-critic agents on Atari games."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from a2c.config import Config, UserError, load_config
+
+if TYPE_CHECKING:
+    from a2c.evaluation import EvalResult, evaluate
+    from a2c.training import TrainSummary, train
+
+__version__ = "0.1.0"
+__all__ = ["Config", "EvalResult", "TrainSummary", "UserError", "__version__", "evaluate", "load_config", "train"]
+
+_LAZY = {"train": "training", "TrainSummary": "training", "evaluate": "evaluation", "EvalResult": "evaluation"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs TensorFlow only when it is asked for (PEP 562)."""
+    if name not in _LAZY:
+        raise AttributeError(f"module 'a2c' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"a2c.{_LAZY[name]}"), name)

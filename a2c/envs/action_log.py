@@ -1,0 +1,61 @@
+"""The actions of the running episodes: all that an exact resume needs besides their seeds."""
+
+from __future__ import annotations
+
+import numpy as np
+
+_FIRST_CAPACITY = 1024  # rows
+
+
+class ActionLog:
+    """One row of actions a step; each environment's running episode is a suffix of its column.
+
+    Memory is bounded by the longest running episode: rows before the start of all of them are dropped.
+    """
+
+    def __init__(self, num_envs: int, num_actions: int) -> None:
+        self.dtype = np.min_scalar_type(num_actions - 1)
+        self._rows = np.zeros((_FIRST_CAPACITY, num_envs), self.dtype)
+        self._end = 0
+        self._starts = np.zeros(num_envs, np.int64)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Steps done in each running episode: [B] int64."""
+        return self._end - self._starts
+
+    def append(self, actions: np.ndarray) -> None:
+        """Add the actions [B] of one step."""
+        if self._end == len(self._rows):
+            self._make_room()
+        self._rows[self._end] = actions
+        self._end += 1
+
+    def restart(self, mask: np.ndarray) -> None:
+        """Forget the running episodes of the environments in mask [B] bool: new ones start here."""
+        self._starts[mask] = self._end
+
+    def aligned(self) -> tuple[np.ndarray, np.ndarray]:
+        """Rows [L, B] that end now, L the longest episode, and the row [B] in which each episode starts."""
+        first = self._starts.min()
+        return self._rows[first : self._end], self._starts - first
+
+    def pack(self) -> tuple[np.ndarray, np.ndarray]:
+        """The running episodes one after the other, [sum of lengths], and their lengths [B] int64."""
+        columns = [self._rows[start : self._end, index] for index, start in enumerate(self._starts)]
+        return np.concatenate(columns), self.lengths
+
+    def load(self, actions: np.ndarray, lengths: np.ndarray) -> None:
+        """Take the place of a log that was packed: all episodes end at the last row."""
+        self._end = int(lengths.max())
+        self._starts = self._end - lengths.astype(np.int64)
+        self._rows = np.zeros((max(_FIRST_CAPACITY, self._end), len(lengths)), self.dtype)
+        for index, episode in enumerate(np.split(actions, np.cumsum(lengths)[:-1])):
+            self._rows[self._starts[index] : self._end, index] = episode
+
+    def _make_room(self) -> None:
+        running, self._starts = self.aligned()
+        self._end = len(running)
+        rows = np.zeros((max(_FIRST_CAPACITY, 2 * self._end), running.shape[1]), self.dtype)
+        rows[: self._end] = running
+        self._rows = rows

@@ -1,0 +1,75 @@
+"""Atari on ale-py's native vector environment: C++ threads emulate, skip, pool, grey, resize and stack."""
+
+from __future__ import annotations
+
+import ale_py
+import numpy as np
+from ale_py.vector_env import AtariVectorEnv
+from gymnasium.spaces import Box
+from gymnasium.vector import AutoresetMode
+
+from a2c.config import EnvConfig
+from a2c.envs.games import Game
+from a2c.envs.vector import Outcome
+
+ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # else the emulator prints a banner
+
+
+class NativeAtari:
+    """A `Simulator` of B copies of one game.
+
+    Observations are [B, frame_stack, screen_size, screen_size] uint8. A reset presses FIRE where the game has it
+    (`fire_reset`), then waits 0 to `noop_max` - 1 frames; there is no FIRE after a lost life. The screen is not
+    grabbed in the frame that ends an episode, so a last observation is one of a few frames before. There is
+    no `render`: the wrapper stack plays the same episode from the same seed where pictures are wanted.
+    """
+
+    def __init__(self, config: EnvConfig, game: Game) -> None:
+        self._envs = AtariVectorEnv(
+            game.rom,
+            config.num_envs,
+            # batch_size < num_envs would give whichever environments are ready first: not reproducible.
+            batch_size=config.num_envs,
+            num_threads=min(config.threads, config.num_envs),  # 0 = one per core
+            thread_affinity_offset=-1,  # none
+            max_num_frames_per_episode=config.max_frames_per_episode,  # of ours, no-ops not counted
+            repeat_action_probability=config.sticky_action_probability,  # 0.25 by make_vec, 0 by the constructor
+            full_action_space=config.full_action_space,
+            continuous=False,
+            continuous_action_threshold=0.5,  # without effect, as continuous is off
+            # The row in which this mode ignores the action never comes: VecEnv resets ended episodes at once, with
+            # seeds of their own, which cancels the pending reset. SAME_STEP would reset each of them twice.
+            autoreset_mode=AutoresetMode.NEXT_STEP,
+            img_height=config.screen_size,
+            img_width=config.screen_size,
+            grayscale=True,
+            stack_num=config.frame_stack,
+            frameskip=config.frame_skip,
+            maxpool=True,
+            noop_max=config.noop_max,
+            episodic_life=False,  # it would restart the whole game at each lost life
+            life_loss_info=False,  # it would call a lost life `terminated`
+            reward_clipping=False,  # it would throw the true score away
+            use_fire_reset=config.fire_reset,
+        )
+        space = self._envs.single_observation_space
+        assert isinstance(space, Box)
+        self.num_envs = config.num_envs
+        self.observation_space = space
+        self.num_actions = len(self._envs.ale.get_action_set())
+        self.frames_per_step = config.frame_skip
+
+    def reset(self, mask: np.ndarray, seeds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """See `Simulator`; the first reset must be of all environments."""
+        # An array of seeds: an int s would mean s, s+1, ..., and so overlap with the next run seed's.
+        observations, info = self._envs.reset(seed=seeds, options={"reset_mask": mask})
+        return observations, info["lives"]
+
+    def step(self, actions: np.ndarray) -> Outcome:
+        """See `Simulator`. Each array is a fresh one that C++ hands over, so nothing is copied here."""
+        observations, rewards, terminated, truncated, info = self._envs.step(actions)
+        return Outcome(observations, rewards, terminated, truncated, info["lives"])
+
+    def close(self) -> None:
+        """Stop the emulator threads."""
+        self._envs.close()

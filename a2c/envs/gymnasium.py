@@ -1,0 +1,201 @@
+"""Scalar Gymnasium environments stepped in process: any registered id, and the classic Atari wrapper stack."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import ale_py
+import gymnasium as gym
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+from gymnasium.wrappers import AtariPreprocessing, FlattenObservation, FrameStackObservation, TransformObservation
+
+from a2c.config import EnvConfig, UserError, nearest
+from a2c.envs.games import Game, game_names
+from a2c.envs.toy import TOYS
+from a2c.envs.vector import Outcome
+
+Env = gym.Env[Any, Any]
+
+ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # else the emulator prints a banner
+
+
+class ScalarEnvs:
+    """A `Simulator` of B Gymnasium environments with Box observations and Discrete actions, one after the other."""
+
+    def __init__(self, make: Callable[[], Env], num_envs: int, *, frames_per_step: int) -> None:
+        self._envs = [make() for _ in range(num_envs)]
+        space, actions = self._envs[0].observation_space, self._envs[0].action_space
+        assert isinstance(space, Box) and isinstance(actions, Discrete)
+        self.num_envs = num_envs
+        self.observation_space = _kept_or_float(space)
+        self.num_actions = int(actions.n)
+        self.frames_per_step = frames_per_step
+        self._first_action = int(actions.start)
+        self._observations = np.zeros((num_envs, *space.shape), self.observation_space.dtype)
+        self._lives = np.zeros(num_envs, np.int32)
+
+    def reset(self, mask: np.ndarray, seeds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """See `Simulator`."""
+        for index, seed in zip(np.flatnonzero(mask).tolist(), seeds.tolist(), strict=True):
+            observation, info = self._envs[index].reset(seed=seed)
+            self._store(index, observation, info)
+        return self._observations.copy(), self._lives.copy()
+
+    def step(self, actions: np.ndarray) -> Outcome:
+        """See `Simulator`."""
+        rewards = np.zeros(self.num_envs, np.float64)
+        terminated, truncated = np.zeros((2, self.num_envs), np.bool_)
+        for index, action in enumerate((actions + self._first_action).tolist()):
+            observation, reward, terminal, timed_out, info = self._envs[index].step(action)
+            self._store(index, observation, info)
+            rewards[index] = reward
+            terminated[index], truncated[index] = terminal, timed_out and not terminal
+        return Outcome(self._observations.copy(), rewards, terminated, truncated, self._lives.copy())
+
+    def close(self) -> None:
+        """Close each environment."""
+        for env in self._envs:
+            env.close()
+
+    def _store(self, index: int, observation: Any, info: dict[str, Any]) -> None:
+        self._observations[index] = observation
+        self._lives[index] = info.get("lives", 0)
+
+
+class AtariStart(gym.Wrapper[Any, Any, Any, Any]):
+    """Seeds, starts and limits episodes exactly as the native vector environment does.
+
+    Gymnasium's own wrappers draw 1 to noop_max no-ops from another generator, hash the emulator's seed and count the
+    no-ops in the frame limit. It stands inside AtariPreprocessing and steps single frames.
+    """
+
+    def __init__(self, env: Env, config: EnvConfig) -> None:
+        super().__init__(env)
+        self._noop_max = config.noop_max
+        self._max_frames = config.max_frames_per_episode
+        self._fires = config.fire_reset and "FIRE" in env.unwrapped.get_action_meanings()  # type: ignore[attr-defined]
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Start an episode; `seed` decides sticky actions and no-ops."""
+        atari: Any = self.env.unwrapped
+        ale = atari.ale
+        if seed is not None:
+            ale.setInt("random_seed", seed)
+            atari.load_game()  # only now the emulator takes the seed
+        observation, info = self.env.reset(options=options)
+        if self._fires:
+            ale.act(ale_py.Action.FIRE)
+        for _ in range(_native_noops(seed, self._noop_max) - self._fires):
+            ale.act(ale_py.Action.NOOP)
+            if ale.game_over():
+                ale.reset_game()
+        self._frames = 0
+        return observation, {**info, "lives": ale.lives()}
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Do one frame."""
+        observation, reward, terminated, _, info = self.env.step(action)
+        self._frames += 1
+        return observation, reward, terminated, not terminated and self._frames >= self._max_frames, info
+
+
+def atari_envs(config: EnvConfig, game: Game) -> ScalarEnvs:
+    """The classic wrapper stack, frame for frame what the native vector environment shows, and slower."""
+
+    def make() -> Env:
+        env = gym.make(
+            f"ALE/{game.name}-v5",
+            obs_type="grayscale",
+            frameskip=1,  # AtariPreprocessing skips
+            repeat_action_probability=config.sticky_action_probability,
+            full_action_space=config.full_action_space,
+            max_num_frames_per_episode=None,  # AtariStart counts
+            disable_env_checker=True,
+        )
+        env = AtariPreprocessing(
+            AtariStart(env, config),
+            noop_max=0,  # AtariStart does them
+            frame_skip=config.frame_skip,
+            screen_size=config.screen_size,
+            terminal_on_life_loss=False,
+            grayscale_obs=True,
+            grayscale_newaxis=False,
+            scale_obs=False,
+        )
+        return FrameStackObservation(env, config.frame_stack, padding_type="zero")
+
+    return ScalarEnvs(make, config.num_envs, frames_per_step=config.frame_skip)
+
+
+def registered_envs(config: EnvConfig) -> ScalarEnvs:
+    """A toy, any registered id, or `module:Id-v0`.
+
+    Raises:
+        UserError: if there is no such environment, if it cannot be made, or if its spaces are of another kind.
+    """
+    env_id = TOYS.get(config.id, config.id)
+    spec = _find(env_id)
+    options = {"screen_size": config.screen_size} if spec.id == TOYS["Catch"] else {}
+
+    def make() -> Env:
+        try:
+            env = gym.make(spec, disable_env_checker=True, **options)
+        except (gym.error.Error, ImportError) as error:
+            raise UserError(f"The environment {config.id} cannot be made: {str(error).rstrip('.')}.") from error
+        if not isinstance(env.action_space, Discrete):
+            raise UserError(f"{config.id} has the actions {env.action_space}; only a Discrete action space is allowed.")
+        return _as_box(env, config.id)
+
+    return ScalarEnvs(make, config.num_envs, frames_per_step=1)
+
+
+def _find(env_id: str) -> gym.envs.registration.EnvSpec:
+    module, _, name = env_id.rpartition(":")
+    if module:
+        try:
+            importlib.import_module(module)
+        except Exception as error:  # whatever the user's module does when it runs
+            cause = f"{type(error).__name__}: {error}"
+            raise UserError(f"The module {module!r} of {env_id!r} cannot be imported ({cause}).") from error
+    try:
+        return gym.spec(name)
+    except gym.error.Error:
+        # Atari is offered by the names of its games, not by ale-py's 350 ids.
+        ids = [spec.id for spec in gym.registry.values() if "ale_py" not in str(spec.entry_point)]
+        raise UserError(
+            f"There is no environment {env_id!r}; allowed are Atari games, the toys {', '.join(TOYS)}, Gymnasium ids and "
+            f"module:Id-v0.{nearest(name, [*game_names(), *TOYS, *ids])}"
+        ) from None
+
+
+def _as_box(env: Env, env_id: str) -> Env:
+    """Make observations a Box: images channels first, whatever is no Box flattened."""
+    if not isinstance(env.observation_space, Box):
+        env = FlattenObservation(env)
+    space = env.observation_space
+    if not isinstance(space, Box):
+        raise UserError(f"{env_id} has the observations {space}; only those are allowed that are a Box or can be flattened.")
+    if space.dtype == np.uint8 and len(space.shape) == 3 and space.shape[2] in (1, 3, 4):
+        moved = Box(np.moveaxis(space.low, 2, 0), np.moveaxis(space.high, 2, 0), dtype=np.uint8)
+        env = TransformObservation(env, lambda image: np.moveaxis(image, 2, 0), moved)
+    return env
+
+
+def _kept_or_float(space: Box) -> Box:
+    if space.dtype == np.uint8:
+        return space
+    with np.errstate(over="ignore"):  # float64 bounds become infinite
+        return Box(space.low.astype(np.float32), space.high.astype(np.float32), dtype=np.float32)
+
+
+def _native_noops(seed: int | None, noop_max: int) -> int:
+    """What C++'s `uniform_int_distribution(0, noop_max - 1)` draws first from `mt19937(seed)`, as libstdc++ does."""
+    generator = np.random.RandomState(seed)  # the same Mersenne twister, seeded the same way
+    bound = max(noop_max, 1)
+    while True:
+        product = int(generator.randint(0, 2**32, dtype=np.uint32)) * bound
+        if product % 2**32 >= 2**32 % bound:  # Lemire's rejection
+            return product >> 32

@@ -1,0 +1,130 @@
+"""Three small environments for demos, tests and quick comparisons: Catch, Bandit, Chain.
+
+They are registered in Gymnasium when this module is imported.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+
+TOYS = {"Catch": "a2c/Catch-v0", "Bandit": "a2c/Bandit-v0", "Chain": "a2c/Chain-v0"}
+
+Step = tuple[np.ndarray, float, bool, bool, dict[str, Any]]
+
+
+class Catch(gym.Env[np.ndarray, np.int64]):
+    """A ball falls one row a step; be under it when it lands. After bsuite's Catch (Osband et al. 2020).
+
+    The observation is one grey image [1, screen_size, screen_size] uint8. Actions: left, stay, right. The reward
+    is +1 for a ball caught and -1 for one missed, 0 on the way.
+
+    Args:
+        grid: rows and columns.
+        screen_size: pixels of each side; what is left over by whole cells stays black.
+        balls: in one episode.
+    """
+
+    def __init__(self, *, grid: int = 12, screen_size: int = 84, balls: int = 1) -> None:
+        if not 2 <= grid <= screen_size or balls < 1:
+            raise ValueError(f"Catch needs 2 <= grid <= screen_size and balls >= 1, not {grid}, {screen_size}, {balls}")
+        self.grid = grid
+        self.balls = balls
+        self.observation_space = Box(0, 255, (1, screen_size, screen_size), np.uint8)
+        self.action_space = Discrete(3)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        """Put the paddle in the middle and drop the first ball."""
+        super().reset(seed=seed)
+        self._paddle = self.grid // 2
+        self._balls_left = self.balls
+        self._drop()
+        return self._draw(), {}
+
+    def step(self, action: np.int64) -> Step:
+        """Move the paddle by action - 1; the ball falls."""
+        self._paddle = min(max(self._paddle + int(action) - 1, 0), self.grid - 1)
+        self._row += 1
+        if self._row < self.grid - 1:
+            return self._draw(), 0.0, False, False, {}
+        reward = 1.0 if self._column == self._paddle else -1.0
+        self._balls_left -= 1
+        terminated = self._balls_left == 0
+        if not terminated:
+            self._drop()
+        return self._draw(), reward, terminated, False, {}
+
+    def _drop(self) -> None:
+        self._row, self._column = 0, int(self.np_random.integers(self.grid))
+
+    def _draw(self) -> np.ndarray:
+        image = np.zeros(self.observation_space.shape or (), np.uint8)
+        cell = image.shape[1] // self.grid
+        for row, column in ((self._row, self._column), (self.grid - 1, self._paddle)):
+            image[0, row * cell : (row + 1) * cell, column * cell : (column + 1) * cell] = 255
+        return image
+
+
+class Bandit(gym.Env[np.ndarray, np.int64]):
+    """A two-armed bandit: one-step episodes, arm 0 pays 1 with probability 0.2, arm 1 with 0.8.
+
+    The observation is always [1.0] float32.
+    """
+
+    PAYOUTS = (0.2, 0.8)
+
+    def __init__(self) -> None:
+        self.observation_space = Box(0.0, 1.0, (1,), np.float32)
+        self.action_space = Discrete(len(self.PAYOUTS))
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        """Start the one-step episode."""
+        super().reset(seed=seed)
+        return np.ones(1, np.float32), {}
+
+    def step(self, action: np.int64) -> Step:
+        """Pull an arm."""
+        reward = float(self.np_random.random() < self.PAYOUTS[action])
+        return np.ones(1, np.float32), reward, True, False, {}
+
+
+class Chain(gym.Env[np.ndarray, np.int64]):
+    """Small change near, a fortune far: after Strens' NChain (2000), without slips.
+
+    Left (0) goes back to the first state and pays 0.1; right (1) goes one state on and pays 1 in the last state,
+    where it stays. The chain never ends by itself, it is truncated: whoever takes that for an end of the game
+    undervalues the fortune.
+
+    Args:
+        length: states; the observation is one of them, one-hot [length] float32.
+    """
+
+    def __init__(self, *, length: int = 6) -> None:
+        if length < 2:
+            raise ValueError(f"Chain needs length >= 2, not {length}")
+        self.observation_space = Box(0.0, 1.0, (length,), np.float32)
+        self.action_space = Discrete(2)
+        self._one_hot = np.eye(length, dtype=np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        """Go to the first state."""
+        super().reset(seed=seed)
+        self._state = 0
+        return self._one_hot[0].copy(), {}
+
+    def step(self, action: np.int64) -> Step:
+        """Go left or right."""
+        last = len(self._one_hot) - 1
+        if action == 0:
+            reward, self._state = 0.1, 0
+        else:
+            reward, self._state = float(self._state == last), min(self._state + 1, last)
+        return self._one_hot[self._state].copy(), reward, False, False, {}
+
+
+gym.register(TOYS["Catch"], entry_point=Catch)
+gym.register(TOYS["Bandit"], entry_point=Bandit)
+gym.register(TOYS["Chain"], entry_point=Chain, max_episode_steps=32)

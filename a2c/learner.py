@@ -1,0 +1,150 @@
+"""The learner: acts, estimates values, and turns a trajectory into one update of the network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from a2c.config import AlgorithmConfig
+from a2c.losses import a2c_loss
+from a2c.returns import explained_variance, gae, normalize
+from a2c.trajectory import Losses, Trajectory
+
+
+class Learner:
+    """The network, its optimizer, and the three compiled functions on them.
+
+    T = rollout_length, B = num_envs, A = num_actions.
+
+    Args:
+        model: observations [N, *obs] -> (logits [N, A], values [N]).
+        optimizer: built here, so that its slots exist before anything is traced or restored.
+        algorithm: discount, estimator and coefficients.
+        num_envs: B; with `algorithm.rollout_length` it fixes the signature of `update`.
+        max_grad_norm: of the global norm of all gradients.
+        mode: "graph" compiles with tf.function, "xla" with XLA besides, "eager" runs op by op.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        optimizer: keras.optimizers.Optimizer,
+        algorithm: AlgorithmConfig,
+        *,
+        num_envs: int,
+        max_grad_norm: float,
+        mode: str = "graph",
+    ) -> None:
+        self.model = model
+        self.optimizer = optimizer
+        self.algorithm = algorithm
+        self.max_grad_norm = max_grad_norm
+        optimizer.build(model.trainable_variables)
+        observation = tf.TensorSpec((num_envs, *model.input_shape[1:]), model.input.dtype)
+        seed = tf.TensorSpec((2,), tf.int64)
+        trajectory = trajectory_spec(observation, algorithm.rollout_length, model.output_shape[0][-1])
+        self._sample = _compile(self._sample_actions, mode, observation, seed)
+        self._greedy = _compile(self._greedy_actions, mode, observation)
+        self._value = _compile(self._values, mode, observation)
+        self._update = _compile(self._apply_update, mode, trajectory)
+
+    def act(self, observations: np.ndarray, seed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Draw actions [B] int32 from the policy, and return its logits [B, A] float32 beside them.
+
+        The draw is a function of the logits and of `seed` [2] int64 alone, the same in eager and in graph.
+        """
+        actions, logits = self._sample(observations, seed)
+        return actions.numpy(), logits.numpy()
+
+    def act_greedily(self, observations: np.ndarray) -> np.ndarray:
+        """The most probable actions [B] int32."""
+        return self._greedy(observations).numpy()  # type: ignore[no-any-return]
+
+    def value(self, observations: np.ndarray) -> np.ndarray:
+        """V of observations [B, *obs] -> [B] float32."""
+        return self._value(observations).numpy()  # type: ignore[no-any-return]
+
+    def update(self, trajectory: Trajectory) -> Losses:
+        """One gradient step on one trajectory; the losses are tensors, read them only when they are shown."""
+        return self._update(trajectory)  # type: ignore[no-any-return]
+
+    def _sample_actions(self, observations: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        logits, _ = self.model(observations)
+        actions = tf.random.stateless_categorical(logits, 1, seed, dtype=tf.int32)
+        return actions[:, 0], logits
+
+    def _greedy_actions(self, observations: tf.Tensor) -> tf.Tensor:
+        logits, _ = self.model(observations)
+        return tf.argmax(logits, axis=-1, output_type=tf.int32)
+
+    def _values(self, observations: tf.Tensor) -> tf.Tensor:
+        _, values = self.model(observations)
+        return values
+
+    def _apply_update(self, trajectory: Trajectory) -> Losses:
+        variables = self.model.trainable_variables
+        with tf.GradientTape() as tape:
+            logits, values, bootstrap_value = self._forward(trajectory)
+            targets = gae(
+                trajectory.rewards,
+                trajectory.discounts,
+                trajectory.ends,
+                trajectory.final_values,
+                values,
+                bootstrap_value,
+                gae_lambda=self.algorithm.gae_lambda,
+            )
+            advantages = targets.advantages
+            if self.algorithm.normalize_advantages:
+                advantages = normalize(advantages)
+            loss, parts = a2c_loss(
+                logits,
+                values,
+                trajectory.actions,
+                advantages,
+                targets.returns,
+                value_loss_coef=self.algorithm.value_loss_coef,
+                entropy_coef=self.algorithm.entropy_coef,
+            )
+        gradients = tape.gradient(loss, variables)
+        clipped, grad_norm = tf.clip_by_global_norm(gradients, self.max_grad_norm)
+        learning_rate = tf.convert_to_tensor(self.optimizer.learning_rate)
+        self.optimizer.apply_gradients(zip(clipped, variables, strict=True))
+        variance = explained_variance(values, targets.returns)
+        return Losses(loss, *parts, variance, grad_norm, learning_rate)
+
+    def _forward(self, trajectory: Trajectory) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """One forward pass over the T x B stored observations and the B after them.
+
+        Returns logits [T, B, A], values [T, B] and bootstrap_value [B].
+        """
+        t, b, *observation = trajectory.observations.shape
+        stored = tf.reshape(trajectory.observations, [t * b, *observation])
+        logits, values = self.model(tf.concat([stored, trajectory.bootstrap_observation], axis=0))
+        logits = tf.reshape(logits[: t * b], [t, b, -1])
+        return logits, tf.reshape(values[: t * b], [t, b]), values[t * b :]
+
+
+def trajectory_spec(observation: tf.TensorSpec, rollout_length: int, num_actions: int) -> Trajectory:
+    """The fixed signature of `update`, for observations [B, *obs] of one step."""
+    rows = (rollout_length, observation.shape[0])
+    return Trajectory(
+        observations=tf.TensorSpec((rollout_length, *observation.shape), observation.dtype),
+        actions=tf.TensorSpec(rows, tf.int32),
+        rewards=tf.TensorSpec(rows, tf.float32),
+        discounts=tf.TensorSpec(rows, tf.float32),
+        ends=tf.TensorSpec(rows, tf.bool),
+        final_values=tf.TensorSpec(rows, tf.float32),
+        behaviour_logits=tf.TensorSpec((*rows, num_actions), tf.float32),
+        bootstrap_observation=observation,
+    )
+
+
+def _compile(function: Callable[..., Any], mode: str, *signature: Any) -> Callable[..., Any]:
+    if mode == "eager":
+        return lambda *inputs: function(*tf.nest.map_structure(tf.convert_to_tensor, inputs))
+    return tf.function(function, input_signature=signature, jit_compile=mode == "xla")  # type: ignore[no-any-return]

@@ -1,0 +1,211 @@
+"""What a run reports: counters with their units, the record of one logging line, and its writers."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import socket
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from a2c.trajectory import Episode, Losses
+
+WINDOW = 100  # training episodes in the running means, as the A2C literature reports them
+
+
+@dataclass
+class Counters:
+    """How far a run has come, and how its last episodes went. Saved with every checkpoint."""
+
+    updates: int = 0
+    env_steps: int = 0  # agent steps over all environments
+    frames: int = 0  # emulator frames: env_steps times the frame skip
+    episodes: int = 0  # whole games
+    seconds: float = 0.0  # spent training, over all sessions of the run
+    best_return: float | None = None  # the best mean return over a full window that a checkpoint was kept of
+    returns: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    lengths: deque[int] = field(default_factory=lambda: deque(maxlen=WINDOW))
+
+    def advance(self, env_steps: int, frames_per_step: int, episodes: Iterable[Episode]) -> None:
+        """Count one update."""
+        self.updates += 1
+        self.env_steps += env_steps
+        self.frames += env_steps * frames_per_step
+        for episode in episodes:
+            self.episodes += 1
+            self.returns.append(episode.episode_return)
+            self.lengths.append(episode.length)
+
+    @property
+    def return_mean(self) -> float | None:
+        """Mean raw score of the last 100 training episodes, None before the first."""
+        return sum(self.returns) / len(self.returns) if self.returns else None
+
+    @property
+    def length_mean(self) -> float | None:
+        """Mean length, in agent steps, of the last 100 training episodes."""
+        return sum(self.lengths) / len(self.lengths) if self.lengths else None
+
+    def state(self) -> dict[str, Any]:
+        """Plain values for a checkpoint."""
+        return {**vars(self), "returns": list(self.returns), "lengths": list(self.lengths)}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over what `state` returned."""
+        for name, value in state.items():
+            setattr(self, name, deque(value, WINDOW) if name in ("returns", "lengths") else value)
+
+
+@dataclass(frozen=True)
+class Record:
+    """One line of metrics.jsonl. None where there is nothing to average yet."""
+
+    env_steps: int
+    frames: int
+    updates: int
+    episodes: int
+    episode_return_mean: float | None  # raw scores of the last 100 training episodes
+    episode_length_mean: float | None  # agent steps
+    steps_per_second: float  # agent steps since the last record
+    policy_loss: float
+    value_loss: float
+    entropy: float  # nats
+    total_loss: float
+    explained_variance: float
+    grad_norm: float  # before clipping
+    learning_rate: float
+    seconds: float
+
+
+GROUPS = {
+    "rollout": ("episode_return_mean", "episode_length_mean", "episodes"),
+    "losses": ("policy_loss", "value_loss", "entropy", "total_loss", "explained_variance"),
+    "optimizer": ("grad_norm", "learning_rate", "updates"),
+    "time": ("steps_per_second", "seconds", "frames"),
+}
+
+
+def make_record(counters: Counters, losses: Losses, steps_per_second: float) -> Record:
+    """Read the tensors of one update back: the only place of the loop where that is done."""
+    return Record(
+        env_steps=counters.env_steps,
+        frames=counters.frames,
+        updates=counters.updates,
+        episodes=counters.episodes,
+        episode_return_mean=counters.return_mean,
+        episode_length_mean=counters.length_mean,
+        steps_per_second=steps_per_second,
+        seconds=counters.seconds,
+        **{name: float(value) for name, value in losses._asdict().items()},
+    )
+
+
+class Writer(Protocol):
+    """A sink of records."""
+
+    def write(self, record: Record) -> None:
+        """Take one record."""
+
+    def close(self) -> None:
+        """Flush and release the file."""
+
+
+class JsonlWriter:
+    """metrics.jsonl: one JSON object a line. Lines beyond `env_steps` are dropped when a run goes on."""
+
+    def __init__(self, path: Path, *, env_steps: int) -> None:
+        kept = [line for line in _lines(path) if _env_steps(line) <= env_steps]
+        temporary = path.with_name(f".{path.name}.tmp")
+        temporary.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+        os.replace(temporary, path)
+        self.file = path.open("a", encoding="utf-8")
+
+    def write(self, record: Record) -> None:
+        """Append one line and flush it."""
+        values = {key: _finite(value) for key, value in asdict(record).items()}
+        self.file.write(json.dumps(values) + "\n")
+        self.file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self.file.close()
+
+
+class TensorBoardWriter:
+    """TensorBoard scalars over env_steps, in the groups above."""
+
+    def __init__(self, folder: Path, *, env_steps: int) -> None:
+        # here, not at the top: it takes half a second and only training needs it
+        from tensorboard.compat.proto import event_pb2, summary_pb2
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+        self.event_pb2, self.summary_pb2 = event_pb2, summary_pb2
+        self.writer = EventFileWriter(str(folder), filename_suffix=f".{socket.gethostname()}")
+        if env_steps:
+            # TensorBoard hides what an interrupted session wrote beyond the checkpoint this one starts from
+            start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+            self._add(env_steps + 1, session_log=start)
+
+    def write(self, record: Record) -> None:
+        """Add one event with all scalars."""
+        values = asdict(record)
+        summary = self.summary_pb2.Summary()
+        for group, names in GROUPS.items():
+            for name in names:
+                if values[name] is not None:
+                    summary.value.add(tag=f"{group}/{name}", simple_value=values[name])
+        self._add(record.env_steps, summary=summary)
+
+    def close(self) -> None:
+        """Flush and close the event file."""
+        self.writer.close()
+
+    def _add(self, step: int, **what: Any) -> None:
+        self.writer.add_event(self.event_pb2.Event(wall_time=time.time(), step=step, **what))
+
+
+class Writers:
+    """Several writers as one, and a context that closes them."""
+
+    def __init__(self, *writers: Writer) -> None:
+        self.writers = writers
+
+    def write(self, record: Record) -> None:
+        """Hand the record to each."""
+        for writer in self.writers:
+            writer.write(record)
+
+    def __enter__(self) -> Writers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for writer in self.writers:
+            writer.close()
+
+
+def open_writers(run_dir: Path, *, tensorboard: bool, env_steps: int) -> Writers:
+    """The writers of a run folder; `env_steps` is where the run goes on, 0 for a new one."""
+    writers: list[Writer] = [JsonlWriter(run_dir / "metrics.jsonl", env_steps=env_steps)]
+    if tensorboard:
+        writers.append(TensorBoardWriter(run_dir, env_steps=env_steps))
+    return Writers(*writers)
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+
+
+def _env_steps(line: str) -> float:
+    try:
+        return float(json.loads(line)["env_steps"])
+    except (ValueError, KeyError, TypeError):
+        return math.inf  # the half line of a killed session
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

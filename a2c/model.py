@@ -1,0 +1,160 @@
+"""Keras actor-critic networks: observations [N, *obs] -> (logits [N, A], values [N]), float32.
+
+Weights are orthogonal with gain sqrt 2 in the trunk, 0.01 in the policy head, 1 in the value head; biases are
+zero (openai/baselines `common/models.py`, `a2c/utils.py`). Every initializer has a seed of its own, because an
+unseeded one draws differently in eager and graph execution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from a2c.config import ModelConfig, UserError
+
+NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # filters, kernel, stride: Mnih et al. 2015
+SMALL = ((16, 8, 4), (32, 4, 2))  # Mnih et al. 2013 and the A3C paper's feed-forward network
+IMPALA = (16, 32, 32)  # filters of the residual sections: Espeholt et al. 2018, arXiv 1802.01561
+
+
+def build_model(
+    config: ModelConfig, observation_space: Any, num_actions: int, *, seed: int, dtype: str = "float32"
+) -> keras.Model:
+    """Build the network that `config` names.
+
+    Args:
+        config: the network's name and sizes.
+        observation_space: Gymnasium Box of one observation: uint8 pixels [C, H, W] or [H, W, C], or a vector.
+        num_actions: A.
+        seed: of the initial weights.
+        dtype: Keras dtype policy of the trunk; the heads are float32 always.
+
+    Returns:
+        A Keras model: observations [N, *obs] -> (logits [N, A] float32, values [N] float32).
+
+    Raises:
+        UserError: where the network does not fit the observations.
+    """
+    shape = tuple(observation_space.shape)
+    name = config.name
+    is_image = len(shape) == 3
+    if name == "auto":
+        name = "nature" if is_image else "mlp"
+    if is_image != (name != "mlp"):
+        kind = "images" if is_image else f"vectors of shape {shape}"
+        raise UserError(f"model.name={name} does not fit observations that are {kind}; use model.name=auto.")
+    trunk = _Trunk(dtype, seed)
+    observations = keras.Input(shape, dtype=str(observation_space.dtype), name="observations")
+    try:
+        if name == "mlp":
+            features = trunk.mlp(trunk.flat_floats(observations), config.hidden_sizes)
+        else:
+            pixels = trunk.pixels(observations)
+            if name == "impala":
+                features = trunk.impala(pixels, IMPALA, 256)
+            else:
+                features = trunk.convolutions(pixels, *((NATURE, 512) if name == "nature" else (SMALL, 256)))
+    except ValueError:
+        raise UserError(f"model.name={name} needs larger images than {shape}; raise env.screen_size.") from None
+    logits = trunk.head("policy", num_actions, 0.01)(features)
+    value = trunk.head("value", 1, 1.0)(features)
+    value = keras.layers.Reshape((), name="values", dtype="float32")(value)
+    return keras.Model(observations, (logits, value), name=name)
+
+
+class PixelsToFloats(keras.layers.Layer):
+    """uint8 [N, C, H, W] or [N, H, W, C] -> [N, H, W, C] in [0, 1]. The smaller outer axis is the channels."""
+
+    def call(self, pixels: tf.Tensor) -> tf.Tensor:
+        """Transpose the bytes, then widen them: a quarter of the memory traffic of the other order."""
+        if pixels.shape[1] < pixels.shape[3]:
+            pixels = tf.transpose(pixels, [0, 2, 3, 1])
+        return tf.cast(pixels, self.compute_dtype) * tf.cast(1 / 255, self.compute_dtype)
+
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        """Shape without running it: Keras asks for it when the model is built."""
+        n, a, b, c = input_shape
+        return (n, b, c, a) if a < c else (n, a, b, c)  # type: ignore[operator]
+
+
+class Bias(keras.layers.Layer):
+    """x + b over the last axis.
+
+    A convolution's own bias is BiasAdd, whose gradient oneDNN fuses with the convolution's in graphs and not
+    in eager execution, so that the two differ in the last bits. The gradient of a plain add is never fused.
+    """
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        """One zero for each channel."""
+        self.bias = self.add_weight(shape=(input_shape[-1],), initializer="zeros", name="bias")
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        """Add it."""
+        return x + self.bias
+
+
+class _Trunk:
+    """The layers of one network: remembers the dtype and hands out seeds and names."""
+
+    def __init__(self, dtype: str, seed: int) -> None:
+        self.dtype = dtype
+        self.seeds: Iterator[int] = (
+            int(np.random.SeedSequence((seed, 0x1417, layer)).generate_state(1)[0]) for layer in range(1000)
+        )
+
+    def orthogonal(self, gain: float) -> keras.initializers.Initializer:
+        return keras.initializers.Orthogonal(gain, seed=next(self.seeds))
+
+    def pixels(self, observations: Any) -> Any:
+        return PixelsToFloats(dtype=self.dtype, name="pixels")(observations)
+
+    def flat_floats(self, observations: Any) -> Any:
+        x = keras.layers.Flatten(name="flatten", dtype="float32")(observations)
+        return keras.layers.Activation("linear", dtype=self.dtype)(x)
+
+    def relu(self, x: Any) -> Any:
+        return keras.layers.ReLU(dtype=self.dtype)(x)
+
+    def conv(self, x: Any, filters: int, kernel: int, stride: int, padding: str = "valid") -> Any:
+        layer = keras.layers.Conv2D(
+            filters,
+            kernel,
+            stride,
+            padding=padding,
+            use_bias=False,
+            kernel_initializer=self.orthogonal(np.sqrt(2)),
+            dtype=self.dtype,
+        )
+        return Bias(dtype=self.dtype)(layer(x))
+
+    def dense(self, x: Any, units: int) -> Any:
+        initializer = self.orthogonal(np.sqrt(2))
+        return keras.layers.Dense(units, kernel_initializer=initializer, dtype=self.dtype)(x)
+
+    def head(self, name: str, units: int, gain: float) -> keras.layers.Layer:
+        return keras.layers.Dense(units, kernel_initializer=self.orthogonal(gain), dtype="float32", name=name)
+
+    def convolutions(self, x: Any, layers: tuple[tuple[int, int, int], ...], units: int) -> Any:
+        for filters, kernel, stride in layers:
+            x = self.relu(self.conv(x, filters, kernel, stride))
+        return self.relu(self.dense(keras.layers.Flatten(dtype=self.dtype)(x), units))
+
+    def impala(self, x: Any, sections: tuple[int, ...], units: int) -> Any:
+        for filters in sections:
+            x = self.conv(x, filters, 3, 1, "same")
+            x = keras.layers.MaxPooling2D(3, 2, padding="same", dtype=self.dtype)(x)
+            for _ in range(2):
+                y = self.conv(self.relu(x), filters, 3, 1, "same")
+                y = self.conv(self.relu(y), filters, 3, 1, "same")
+                x = keras.layers.Add(dtype=self.dtype)([x, y])
+        x = keras.layers.Flatten(dtype=self.dtype)(self.relu(x))
+        return self.relu(self.dense(x, units))
+
+    def mlp(self, x: Any, hidden_sizes: tuple[int, ...]) -> Any:
+        for units in hidden_sizes:
+            x = keras.layers.Activation("tanh", dtype=self.dtype)(self.dense(x, units))
+        return x
