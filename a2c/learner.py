@@ -9,9 +9,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from a2c.config import AlgorithmConfig
+from a2c.config import AlgorithmConfig, Config
 from a2c.losses import a2c_loss
+from a2c.model import build_model
+from a2c.optimizer import build_optimizer
 from a2c.returns import explained_variance, gae, normalize
+from a2c.runtime import stream_seed
 from a2c.trajectory import Losses, Trajectory
 
 
@@ -44,12 +47,13 @@ class Learner:
         self.algorithm = algorithm
         self.max_grad_norm = max_grad_norm
         optimizer.build(model.trainable_variables)
-        observation = tf.TensorSpec((num_envs, *model.input_shape[1:]), model.input.dtype)
-        seed = tf.TensorSpec((2,), tf.int64)
-        trajectory = trajectory_spec(observation, algorithm.rollout_length, model.output_shape[0][-1])
-        self._sample = _compile(self._sample_actions, mode, observation, seed)
-        self._greedy = _compile(self._greedy_actions, mode, observation)
-        self._value = _compile(self._values, mode, observation)
+        observation, num_actions = model.input_shape[1:], model.output_shape[0][-1]
+        any_batch = tf.TensorSpec((None, *observation), model.input.dtype)  # evaluation plays fewer games at once
+        row = tf.TensorSpec((num_envs, *observation), model.input.dtype)
+        trajectory = trajectory_spec(row, algorithm.rollout_length, num_actions)
+        self._sample = _compile(self._sample_actions, mode, any_batch, tf.TensorSpec((2,), tf.int64))
+        self._greedy = _compile(self._greedy_actions, mode, any_batch)
+        self._value = _compile(self._values, mode, any_batch)
         self._update = _compile(self._apply_update, mode, trajectory)
 
     def act(self, observations: np.ndarray, seed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -127,6 +131,29 @@ class Learner:
         logits, values = self.model(tf.concat([stored, trajectory.bootstrap_observation], axis=0))
         logits = tf.reshape(logits[: t * b], [t, b, -1])
         return logits, tf.reshape(values[: t * b], [t, b]), values[t * b :]
+
+
+def build_learner(config: Config, observation_space: Any, num_actions: int) -> Learner:
+    """The learner of a configuration, with fresh weights.
+
+    Raises:
+        UserError: where the network does not fit the observations.
+    """
+    model = build_model(
+        config.model,
+        observation_space,
+        num_actions,
+        seed=stream_seed(config.seed, "weights"),
+        dtype=config.runtime.precision,
+    )
+    return Learner(
+        model,
+        build_optimizer(config.optimizer, total_updates=config.total_updates),
+        config.algorithm,
+        num_envs=config.env.num_envs,
+        max_grad_norm=config.optimizer.max_grad_norm,
+        mode=config.runtime.mode,
+    )
 
 
 def trajectory_spec(observation: tf.TensorSpec, rollout_length: int, num_actions: int) -> Trajectory:

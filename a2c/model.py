@@ -53,11 +53,12 @@ def build_model(
         if name == "mlp":
             features = trunk.mlp(trunk.flat_floats(observations), config.hidden_sizes)
         else:
-            pixels = trunk.pixels(observations)
+            pixels = trunk.pixels(observations, standardized=config.pixels == "standardized")
             if name == "impala":
                 features = trunk.impala(pixels, IMPALA, 256)
             else:
-                features = trunk.convolutions(pixels, *((NATURE, 512) if name == "nature" else (SMALL, 256)))
+                layers, units = (NATURE, 512) if name == "nature" else (SMALL, 256)
+                features = trunk.convolutions(pixels, config.conv_layers or layers, units)
     except ValueError:
         raise UserError(f"model.name={name} needs larger images than {shape}; raise env.screen_size.") from None
     logits = trunk.head("policy", num_actions, 0.01)(features)
@@ -67,13 +68,27 @@ def build_model(
 
 
 class PixelsToFloats(keras.layers.Layer):
-    """uint8 [N, C, H, W] or [N, H, W, C] -> [N, H, W, C] in [0, 1]. The smaller outer axis is the channels."""
+    """uint8 [N, C, H, W] or [N, H, W, C] -> floats [N, H, W, C]. The smaller outer axis is the channels.
+
+    Args:
+        standardized: False: x / 255. True: each observation less its mean, over its standard deviation.
+        **kwargs: of every Keras layer.
+    """
+
+    def __init__(self, *, standardized: bool, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.standardized = standardized
 
     def call(self, pixels: tf.Tensor) -> tf.Tensor:
         """Transpose the bytes, then widen them: a quarter of the memory traffic of the other order."""
         if pixels.shape[1] < pixels.shape[3]:
             pixels = tf.transpose(pixels, [0, 2, 3, 1])
-        return tf.cast(pixels, self.compute_dtype) * tf.cast(1 / 255, self.compute_dtype)
+        if not self.standardized:
+            return tf.cast(pixels, self.compute_dtype) * tf.cast(1 / 255, self.compute_dtype)
+        x = tf.cast(pixels, tf.float32) * (1 / 255)
+        x -= tf.reduce_mean(x, axis=[1, 2, 3], keepdims=True)
+        variance = tf.reduce_mean(tf.square(x), axis=[1, 2, 3], keepdims=True)
+        return tf.cast(x * tf.math.rsqrt(variance + 1e-4), self.compute_dtype)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         """Shape without running it: Keras asks for it when the model is built."""
@@ -109,8 +124,8 @@ class _Trunk:
     def orthogonal(self, gain: float) -> keras.initializers.Initializer:
         return keras.initializers.Orthogonal(gain, seed=next(self.seeds))
 
-    def pixels(self, observations: Any) -> Any:
-        return PixelsToFloats(dtype=self.dtype, name="pixels")(observations)
+    def pixels(self, observations: Any, *, standardized: bool) -> Any:
+        return PixelsToFloats(standardized=standardized, dtype=self.dtype, name="pixels")(observations)
 
     def flat_floats(self, observations: Any) -> Any:
         x = keras.layers.Flatten(name="flatten", dtype="float32")(observations)

@@ -166,8 +166,8 @@ def _find(env_id: str) -> gym.envs.registration.EnvSpec:
         # Atari is offered by the names of its games, not by ale-py's 350 ids.
         ids = [spec.id for spec in gym.registry.values() if "ale_py" not in str(spec.entry_point)]
         raise UserError(
-            f"There is no environment {env_id!r}; allowed are Atari games, the toys {', '.join(TOYS)}, Gymnasium ids and "
-            f"module:Id-v0.{nearest(name, [*game_names(), *TOYS, *ids])}"
+            f"There is no environment {env_id!r}; allowed are Atari games, the toys {', '.join(TOYS)}, Gymnasium ids "
+            f"and module:Id-v0.{nearest(name, [*game_names(), *TOYS, *ids])}"
         ) from None
 
 
@@ -177,7 +177,7 @@ def _as_box(env: Env, env_id: str) -> Env:
         env = FlattenObservation(env)
     space = env.observation_space
     if not isinstance(space, Box):
-        raise UserError(f"{env_id} has the observations {space}; only those are allowed that are a Box or can be flattened.")
+        raise UserError(f"{env_id} has the observations {space}; only a Box, or what can be flattened, is allowed.")
     if space.dtype == np.uint8 and len(space.shape) == 3 and space.shape[2] in (1, 3, 4):
         moved = Box(np.moveaxis(space.low, 2, 0), np.moveaxis(space.high, 2, 0), dtype=np.uint8)
         env = TransformObservation(env, lambda image: np.moveaxis(image, 2, 0), moved)

@@ -13,6 +13,7 @@ from gymnasium.spaces import Box, Discrete
 
 TOYS = {"Catch": "a2c/Catch-v0", "Bandit": "a2c/Bandit-v0", "Chain": "a2c/Chain-v0"}
 
+Reset = tuple[np.ndarray, dict[str, Any]]
 Step = tuple[np.ndarray, float, bool, bool, dict[str, Any]]
 
 
@@ -36,7 +37,7 @@ class Catch(gym.Env[np.ndarray, np.int64]):
         self.observation_space = Box(0, 255, (1, screen_size, screen_size), np.uint8)
         self.action_space = Discrete(3)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
         """Put the paddle in the middle and drop the first ball."""
         super().reset(seed=seed)
         self._paddle = self.grid // 2
@@ -80,7 +81,7 @@ class Bandit(gym.Env[np.ndarray, np.int64]):
         self.observation_space = Box(0.0, 1.0, (1,), np.float32)
         self.action_space = Discrete(len(self.PAYOUTS))
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
         """Start the one-step episode."""
         super().reset(seed=seed)
         return np.ones(1, np.float32), {}
@@ -109,7 +110,7 @@ class Chain(gym.Env[np.ndarray, np.int64]):
         self.action_space = Discrete(2)
         self._one_hot = np.eye(length, dtype=np.float32)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
         """Go to the first state."""
         super().reset(seed=seed)
         self._state = 0
@@ -125,6 +126,6 @@ class Chain(gym.Env[np.ndarray, np.int64]):
         return self._one_hot[self._state].copy(), reward, False, False, {}
 
 
-gym.register(TOYS["Catch"], entry_point=Catch)
-gym.register(TOYS["Bandit"], entry_point=Bandit)
-gym.register(TOYS["Chain"], entry_point=Chain, max_episode_steps=32)
+gym.register(TOYS["Catch"], entry_point=f"{__name__}:Catch")
+gym.register(TOYS["Bandit"], entry_point=f"{__name__}:Bandit")
+gym.register(TOYS["Chain"], entry_point=f"{__name__}:Chain", max_episode_steps=32)

@@ -127,7 +127,8 @@ class VecEnv:
         ended = outcome.terminated | outcome.truncated
         life_lost = (outcome.lives < self._lives) & ~ended
         self._lives = outcome.lives
-        observations, episodes = outcome.observations, ()
+        observations: np.ndarray = outcome.observations
+        episodes: tuple[Episode, ...] = ()
         if ended.any():
             episodes = self._finished(ended)
             observations = self._start_next(ended)
@@ -186,7 +187,7 @@ class VecEnv:
         # The native environment waits for ever if one of its threads meets an action that does not exist.
         actions = np.asarray(actions)
         if actions.shape != (self.num_envs,) or actions.dtype.kind not in "iu":
-            raise ValueError(f"actions must be integers of shape ({self.num_envs},), not {actions.dtype} {actions.shape}")
+            raise ValueError(f"actions must be {self.num_envs} integers, not {actions.dtype} {actions.shape}")
         if actions.min() < 0 or actions.max() >= self.num_actions:
             raise ValueError(f"actions must be in [0, {self.num_actions}), not {actions}")
         return actions.astype(np.int32, copy=False)
@@ -237,16 +238,16 @@ class VecEnv:
         if set(state) != set(_STATE):
             _misfit(f"it holds {', '.join(sorted(state)) or 'nothing'}, not {', '.join(sorted(_STATE))}")
         arrays = {key: np.asarray(state[key]) for key in _STATE}
-        lengths, actions = arrays["episode_lengths"], arrays["episode_actions"]
+        numbers, lengths, returns, actions = arrays.values()
         for key, array in arrays.items():
             shape = actions.shape[:1] if key == "episode_actions" else (self.num_envs,)
             if array.shape != shape or array.dtype.kind not in _STATE[key]:
                 _misfit(f"{key} is {array.dtype} of shape {array.shape}, which is not of {self.num_envs} environments")
-        if (arrays["episode_numbers"] < 0).any() or (lengths < 0).any() or lengths.sum() != len(actions):
+        if (numbers < 0).any() or (lengths < 0).any() or lengths.sum() != len(actions):
             _misfit("its lengths, numbers and actions contradict each other")
         if (actions >= self.num_actions).any():
             _misfit(f"it holds the action {actions.max()}, and {self.name} has {self.num_actions}")
-        return [arrays["episode_numbers"].astype(np.int64), lengths.astype(np.int64), arrays["episode_returns"], actions]
+        return [numbers.astype(np.int64), lengths.astype(np.int64), returns, actions]
 
 
 def _misfit(what: str) -> NoReturn:

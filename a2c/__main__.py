@@ -1,0 +1,5 @@
+"""`python -m a2c`."""
+
+from a2c.cli import main
+
+main()

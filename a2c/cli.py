@@ -1,0 +1,320 @@
+"""Every command: parse -> Config -> call one function -> print. No TensorFlow at import."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from datetime import datetime
+from enum import StrEnum
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from a2c import __version__
+from a2c.config import Config, UserError, all_keys, env_slug, load_config, preset_names
+
+if TYPE_CHECKING:
+    from a2c.evaluation import EvalResult
+    from a2c.progress import Progress
+    from a2c.training import TrainSummary
+
+app = typer.Typer(
+    help="Train, evaluate and compare advantage actor-critic agents on Atari games.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+class Mode(StrEnum):
+    """How the update is executed."""
+
+    graph = "graph"
+    eager = "eager"
+    xla = "xla"
+
+
+def main() -> None:
+    """Run the command line; a user's mistake is one sentence on stderr and exit code 2."""
+    try:
+        app()
+    except UserError as error:
+        fail(str(error))
+    except BrokenPipeError:
+        # the reader of our output has left: not an error; keep Python from complaining while it flushes
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+
+
+def fail(sentence: str) -> None:
+    """Print one sentence on stderr and exit with code 2."""
+    err.print(f"a2c: {sentence}", markup=False)
+    sys.exit(2)
+
+
+def complete_env(incomplete: str) -> list[str]:
+    """Shell completion of games and toys."""
+    from a2c.envs import game_names
+    from a2c.envs.toy import TOYS
+
+    return [name for name in [*game_names(), *TOYS] if name.lower().startswith(incomplete.lower())]
+
+
+def complete_config(incomplete: str) -> list[str]:
+    """Shell completion of presets."""
+    return [name for name in preset_names() if name.startswith(incomplete)]
+
+
+def complete_set(incomplete: str) -> list[str]:
+    """Shell completion of keys."""
+    return [f"{key}=" for key in all_keys() if key.startswith(incomplete)]
+
+
+def print_version(wanted: bool) -> None:
+    """--version."""
+    if wanted:
+        out.print(f"a2c {__version__}")
+        raise typer.Exit
+
+
+Steps = Annotated[int | None, typer.Option("--steps", min=1, help="Agent steps over all environments.")]
+Episodes = Annotated[int | None, typer.Option(min=1, help="Whole games to play.  [default: the run's own, else 20]")]
+
+
+@app.callback()
+def a2c(
+    version: Annotated[
+        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """The options before a command."""
+
+
+@app.command()
+def train(
+    config: Annotated[
+        str | None,
+        typer.Option(
+            help="A preset's name or a YAML file.  [default: the game's own preset, else atari]",
+            autocompletion=complete_config,
+        ),
+    ] = None,
+    env: Annotated[
+        str | None,
+        typer.Option(
+            help="A game such as Pong (see a2c envs), Catch, any Gymnasium id, or module:Id-v0.",
+            autocompletion=complete_env,
+        ),
+    ] = None,
+    steps: Steps = None,
+    seed: Annotated[int | None, typer.Option(help="Same config and seed, same bits.")] = None,
+    run_dir: Annotated[
+        Path | None, typer.Option(help="The run's folder.  [default: runs/<env>-s<seed>-<date>-<time>]")
+    ] = None,
+    eager: Annotated[bool, typer.Option("--eager", help="The same as --mode eager.")] = False,
+    mode: Annotated[Mode | None, typer.Option(help="How the update is executed.  [default: graph]")] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="SECTION.KEY=VALUE",
+            help="Any other setting; may be repeated, and wins over everything else.",
+            autocompletion=complete_set,
+        ),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with --run-dir if it holds a checkpoint.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")] = False,
+) -> None:
+    """Train an agent."""
+    if eager and mode not in (None, Mode.eager):
+        raise UserError(f"--eager and --mode {mode} contradict each other; give one of them.")
+    if resume and run_dir is None:
+        raise UserError("--resume needs --run-dir, the run to go on with; or use `a2c resume RUN`.")
+    overrides = {"total_env_steps": steps, "seed": seed, "runtime.mode": "eager" if eager else mode and mode.value}
+    settings, source = load_config(config=config, env_id=env, overrides=overrides, assignments=set_ or [])
+    if resume and run_dir is not None and run_dir.exists() and any(run_dir.glob("checkpoints/step-*.npz")):
+        given = any((config, env, steps, seed is not None, eager, mode, set_))
+        stored = quietly("a2c.checkpoint").find_checkpoint(run_dir)[0].config
+        _run(_same_run(settings, stored, run_dir) if given else stored, run_dir, resume=True, quiet=quiet)
+        return
+    run_dir = run_dir or _default_run_dir(settings)
+    if not quiet:
+        out.print(f"{settings.env.id} with the recipe {source!r}, seed {settings.seed}, in {run_dir}", markup=False)
+    _run(settings, run_dir, resume=False, quiet=quiet)
+
+
+@app.command("resume")
+def resume_(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="A new total of agent steps.  [default: as started]")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")] = False,
+) -> None:
+    """Go on with a run from its latest checkpoint, exactly as if it had never stopped."""
+    if run.is_file():
+        raise UserError(f"{run} is a file; name the run's folder.")
+    saved, _ = quietly("a2c.checkpoint").find_checkpoint(run)
+    done, settings = saved.meta["counters"]["env_steps"], saved.config
+    if steps is not None:
+        if steps < done:
+            raise UserError(f"{run} has done {done:,} steps already; --steps is the total, give {done:,} or more.")
+        settings = settings.model_copy(update={"total_env_steps": steps})
+    if not quiet:
+        out.print(f"{settings.env.id}: going on from {done:,} steps in {run}", markup=False)
+    _run(settings, run, resume=True, quiet=quiet)
+
+
+@app.command("eval")
+def eval_(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="A run's folder or a checkpoint.")],
+    episodes: Episodes = None,
+    greedy: Annotated[
+        bool | None,
+        typer.Option("--greedy/--sample", help="The most probable action, or a draw.  [default: the run's own]"),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, max=2**63 - 1, help="Of games and draws.  [default: the run's own]")
+    ] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the result there.")] = None,
+) -> None:
+    """Play whole games with raw scores."""
+    if json_file is not None and not json_file.absolute().parent.is_dir():
+        raise UserError(f"--json {json_file}: there is no folder {json_file.absolute().parent}.")
+    evaluation = quietly("a2c.evaluation")
+    with err.status("playing") as status:
+        scores: list[float] = []
+
+        def on_episode(episode: Any) -> None:
+            scores.append(episode.episode_return)
+            status.update(f"{len(scores)} games, mean {sum(scores) / len(scores):.2f}")
+
+        result = evaluation.evaluate(
+            path, episodes=episodes, greedy=greedy, seed=seed, on_episode=on_episode, warn=_warn
+        )
+    if json_file is not None:
+        result.write(json_file)
+    _print_evaluation(result)
+
+
+@app.command()
+def envs(
+    as_json: Annotated[bool, typer.Option("--json", help="A list of objects instead of a table.")] = False,
+) -> None:
+    """List every game with its number of actions, and the random and human score."""
+    from a2c.envs import games
+
+    if as_json:
+        out.print_json(json.dumps([game._asdict() for game in games()]))
+        return
+    table = Table("game", "id", box=None, header_style="bold")
+    for heading in ("actions", "random", "human"):
+        table.add_column(heading, justify="right")
+    for game in games():
+        table.add_row(game.name, f"ALE/{game.name}-v5", str(game.num_actions), _score(game.random), _score(game.human))
+    out.print(table)
+    out.print("Also: Catch, Bandit, Chain, any Gymnasium id with discrete actions, and module:Id-v0.")
+    out.print("Scores: google-deepmind/dqn_zoo, mean score of a game; - where none is published.")
+
+
+def quietly(module: str) -> Any:
+    """Import a module that imports TensorFlow, whose C++ start-up chatter would go to stderr."""
+    with _silenced_stderr():
+        return import_module(module)
+
+
+@contextlib.contextmanager
+def _silenced_stderr() -> Iterator[None]:
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with open(os.devnull, "wb") as nothing:
+            os.dup2(nothing.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def _run(config: Config, run_dir: Path, *, resume: bool, quiet: bool) -> None:
+    training = quietly("a2c.training")
+    summary = training.train(config, run_dir, resume=resume, progress=_progress(quiet), warn=_warn)
+    if not quiet:
+        _print_summary(summary)
+    if summary.signal is not None:
+        raise typer.Exit(128 + summary.signal)
+
+
+def _progress(quiet: bool) -> Progress:
+    progress = quietly("a2c.progress")
+    if quiet:
+        return progress.Progress()  # type: ignore[no-any-return]
+    return (progress.LiveProgress if out.is_terminal else progress.PlainProgress)(out)  # type: ignore[no-any-return]
+
+
+def _same_run(given: Config, stored: Config, run_dir: Path) -> Config:
+    """The given configuration if it is that of the run, its length apart."""
+    mine, theirs = given.model_dump(), stored.model_dump()
+    for key in all_keys():
+        a, b = _lookup(mine, key), _lookup(theirs, key)
+        if a != b and key != "total_env_steps":
+            raise UserError(f"{run_dir} was started with {key}={b}, not {a}; leave it out, or choose another --run-dir.")
+    return given
+
+
+def _lookup(values: dict[str, Any], key: str) -> Any:
+    for part in key.split("."):
+        values = values[part]
+    return values
+
+
+def _default_run_dir(config: Config) -> Path:
+    return Path("runs") / f"{env_slug(config.env.id)}-s{config.seed}-{datetime.now():%Y%m%d-%H%M%S}"
+
+
+def _warn(sentence: str) -> None:
+    err.print(f"a2c: {sentence}", markup=False)
+
+
+def _print_summary(summary: TrainSummary) -> None:
+    counters = summary.counters
+    score = "no game ended yet" if counters.return_mean is None else (
+        f"mean return of the last {len(counters.returns)} training games {counters.return_mean:.2f}"
+    )  # fmt: skip
+    minutes = counters.seconds / 60
+    out.print(f"{counters.env_steps:,} steps, {counters.updates:,} updates, {minutes:.1f} minutes: {score}.")
+    if summary.evaluation is not None:
+        _print_evaluation(summary.evaluation)
+    if summary.signal is not None:
+        out.print("Stopped and saved. Go on with:")
+        out.print(f"  a2c resume {summary.run_dir}", markup=False, soft_wrap=True)
+    else:
+        out.print(f"Saved in {summary.run_dir}. Play whole games with it:", markup=False, soft_wrap=True)
+        out.print(f"  a2c eval {summary.run_dir}", markup=False, soft_wrap=True)
+
+
+def _print_evaluation(result: EvalResult) -> None:
+    error = "" if result.standard_error is None else f" ± {result.standard_error:.2f} (standard error)"
+    out.print(f"{result.env}: mean {result.mean:.2f}{error} over {result.episodes} whole games", markup=False)
+    table = Table.grid(padding=(0, 2))
+    table.add_row("median", f"{result.median:g}, from {result.minimum:g} to {result.maximum:g}")
+    if result.human_normalized is not None:
+        table.add_row("human-normalised", f"{result.human_normalized:.3f} (0 = random play, 1 = human)")
+    table.add_row("policy", f"{result.policy}, seed {result.seed}, after {result.env_steps:,} training steps")
+    for name, value in result.protocol.items():
+        table.add_row(name.replace("_", " "), str(value))
+    out.print(table)
+
+
+def _score(score: float | None) -> str:
+    return "-" if score is None else f"{score:,.1f}"

@@ -1,0 +1,196 @@
+"""Evaluation: play whole games, raw scores -> EvalResult."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from a2c.checkpoint import find_checkpoint, restore_weights, versions, write_atomically
+from a2c.config import Config, UserError
+from a2c.envs import VecEnv, atari_game, human_normalized, make_vec_env
+from a2c.learner import Learner, build_learner
+from a2c.runtime import setup, stream_seed
+from a2c.trajectory import Episode
+
+MAX_ENVS = 8  # games played at once; part of the protocol, since it decides each game's seed
+DEFAULT_EPISODES = 20
+
+
+@dataclass(frozen=True)
+class EvalResult:
+    """The scores of whole games, and all that must be said with them."""
+
+    env: str
+    checkpoint: str
+    env_steps: int  # of training
+    seed: int
+    policy: str  # "sampled" or "greedy"
+    episodes: int
+    mean: float
+    standard_error: float | None  # None for one episode
+    median: float
+    minimum: float
+    maximum: float
+    human_normalized: float | None  # (mean - random) / (human - random), None where the game has no such scores
+    returns: tuple[float, ...]  # raw, undiscounted, in the order of `seeds`
+    lengths: tuple[int, ...]  # agent steps
+    seeds: tuple[int, ...]  # of each game
+    protocol: dict[str, Any]
+    versions: dict[str, str]
+
+    def write(self, path: Path) -> None:
+        """Write the result as JSON, whole or not at all.
+
+        Raises:
+            UserError: where the file cannot be written.
+        """
+        try:
+            write_atomically(path, json.dumps(asdict(self), indent=2) + "\n")
+        except OSError as error:
+            raise UserError(f"{path} cannot be written: {error.strerror}.") from None
+
+
+def evaluate(
+    path: str | Path,
+    *,
+    episodes: int | None = None,
+    greedy: bool | None = None,
+    seed: int | None = None,
+    on_episode: Callable[[Episode], None] = lambda episode: None,
+    warn: Callable[[str], None] = lambda text: None,
+) -> EvalResult:
+    """Play whole games with the agent of a checkpoint.
+
+    Args:
+        path: a checkpoint file, or a run folder, which means its latest good checkpoint.
+        episodes: number of games; each sub-environment's share is fixed in advance, so that short games are
+            not over-represented. Default: the run's own, else 20.
+        greedy: the most probable action instead of a draw. Default: the run's own.
+        seed: of games and draws. Default: the run's own, so that a run's final evaluation is reproduced.
+        on_episode: called with each game that counts, as it ends.
+        warn: called with a sentence for each damaged checkpoint that was passed over.
+
+    Raises:
+        UserError: where there is no such checkpoint, or it does not fit.
+    """
+    saved, passed_over = find_checkpoint(Path(path))
+    for text in passed_over:
+        warn(text)
+    config = saved.config
+    setup(config.runtime)
+    episodes = episodes or config.evaluation.episodes or DEFAULT_EPISODES
+    greedy = config.evaluation.greedy if greedy is None else greedy
+    with closing(_evaluation_envs(config, episodes, seed)) as envs:
+        learner = build_learner(config, envs.observation_space, envs.num_actions)
+        restore_weights(learner, saved)
+        env_steps = int(saved.meta["counters"]["env_steps"])
+        played = play(learner, envs, episodes, greedy=greedy, seed=_seed(config, seed), on_episode=on_episode)
+    return _result(config, str(path), env_steps, played, greedy=greedy, seed=_seed(config, seed))
+
+
+def evaluate_learner(learner: Learner, config: Config, checkpoint: str, env_steps: int) -> EvalResult:
+    """The evaluation that `config.evaluation` asks for, with the learner as it stands."""
+    episodes, greedy = config.evaluation.episodes, config.evaluation.greedy
+    with closing(_evaluation_envs(config, episodes, None)) as envs:
+        played = play(learner, envs, episodes, greedy=greedy, seed=config.seed)
+    return _result(config, checkpoint, env_steps, played, greedy=greedy, seed=config.seed)
+
+
+def play(
+    learner: Learner,
+    envs: VecEnv,
+    episodes: int,
+    *,
+    greedy: bool,
+    seed: int,
+    on_episode: Callable[[Episode], None] = lambda episode: None,
+) -> list[Episode]:
+    """Play `episodes` whole games, the first ceil or floor(episodes / B) of every sub-environment.
+
+    Returns:
+        The games by sub-environment, then by number: a function of the weights and the seeds alone.
+    """
+    b = envs.num_envs
+    quota = np.array([episodes // b + (i < episodes % b) for i in range(b)])
+    action_seed = stream_seed(seed, "evaluation actions")
+    played: list[Episode] = []
+    observations = envs.reset()
+    draws = 0
+    while len(played) < episodes:
+        if greedy:
+            actions = learner.act_greedily(observations)
+        else:
+            actions, _ = learner.act(observations, np.array([action_seed, draws], np.int64))
+        draws += 1
+        step = envs.step(actions)
+        observations = step.observations
+        for episode in step.episodes:
+            if episode.number < quota[episode.env_index]:
+                played.append(episode)
+                on_episode(episode)
+    return sorted(played, key=lambda episode: (episode.env_index, episode.number))
+
+
+def _seed(config: Config, seed: int | None) -> int:
+    return config.seed if seed is None else seed
+
+
+def _evaluation_envs(config: Config, episodes: int, seed: int | None) -> VecEnv:
+    env = config.env.model_copy(update={"num_envs": min(episodes, MAX_ENVS)})
+    return make_vec_env(env, seed=_seed(config, seed), stream="evaluation")
+
+
+def _result(
+    config: Config, checkpoint: str, env_steps: int, played: list[Episode], *, greedy: bool, seed: int
+) -> EvalResult:
+    scores = np.array([episode.episode_return for episode in played])
+    game = atari_game(config.env.id)
+    n = len(scores)
+    return EvalResult(
+        env=config.env.id,
+        checkpoint=checkpoint,
+        env_steps=env_steps,
+        seed=seed,
+        policy="greedy" if greedy else "sampled",
+        episodes=n,
+        mean=float(scores.mean()),
+        standard_error=float(scores.std(ddof=1) / np.sqrt(n)) if n > 1 else None,
+        median=float(np.median(scores)),
+        minimum=float(scores.min()),
+        maximum=float(scores.max()),
+        human_normalized=human_normalized(game, float(scores.mean())) if game else None,
+        returns=tuple(episode.episode_return for episode in played),
+        lengths=tuple(episode.length for episode in played),
+        seeds=tuple(episode.seed for episode in played),
+        protocol=_protocol(config, n, is_atari=game is not None),
+        versions=versions(),
+    )
+
+
+def _protocol(config: Config, episodes: int, *, is_atari: bool) -> dict[str, Any]:
+    protocol: dict[str, Any] = {
+        "episode": "whole game, from reset to game over or the time limit",
+        "score": "undiscounted sum of raw rewards",
+        "episodes_per_env": f"fixed in advance over {min(episodes, MAX_ENVS)} environments",
+    }
+    if is_atari:
+        env = config.env
+        protocol |= {
+            "backend": env.backend,
+            "sticky_action_probability": env.sticky_action_probability,
+            "action_set": "full (18)" if env.full_action_space else "minimal",
+            "frame_skip": env.frame_skip,
+            "frame_stack": env.frame_stack,
+            "screen_size": env.screen_size,
+            "noop_max": env.noop_max,
+            "fire_reset": env.fire_reset,
+            "max_frames_per_episode": env.max_frames_per_episode,
+            "trained_with_life_loss_cut": env.cut_on_life_loss,
+        }
+    return protocol

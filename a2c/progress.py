@@ -1,0 +1,121 @@
+"""What the user sees of a run: a live view in a terminal, plain lines elsewhere, nothing when quiet."""
+
+from __future__ import annotations
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
+from rich.table import Table
+
+from a2c.config import Config
+from a2c.metrics import Counters, Record
+
+
+class Progress:
+    """Shows nothing; the base of the two views below, and a context like them."""
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to put back."""
+
+    def start(self, config: Config, counters: Counters) -> None:
+        """Told once, before the first update of this session."""
+
+    def show(self, record: Record, counters: Counters) -> None:
+        """Told each line of metrics."""
+
+
+class PlainProgress(Progress):
+    """One line of text for each record."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+
+    def start(self, config: Config, counters: Counters) -> None:
+        """Remember where the run is to end."""
+        self.total = config.total_env_steps
+
+    def show(self, record: Record, counters: Counters) -> None:
+        """Print the line."""
+        self.console.print(
+            f"{record.env_steps:>11,} steps {record.env_steps / self.total:5.0%}  "
+            f"return {_number(record.episode_return_mean, '8.2f')}  "
+            f"{record.steps_per_second:7,.0f} steps/s  eta {_eta(record, self.total)}  "
+            f"policy {record.policy_loss:+.4f}  value {record.value_loss:.4f}  entropy {record.entropy:.3f}",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+class LiveProgress(Progress):
+    """A bar, the numbers of the last record, and the last episodes."""
+
+    def __init__(self, console: Console) -> None:
+        columns = (
+            TextColumn("[bold]{task.description}"),
+            BarColumn(None),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("eta {task.fields[eta]}"),
+        )
+        self.bar = Bar(*columns, console=console, expand=True)
+        # drawn when there is news, not by a thread that takes time from the two cores
+        self.live = Live(console=console, auto_refresh=False)
+
+    def __enter__(self) -> LiveProgress:
+        self.live.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.live.__exit__(None, None, None)
+
+    def start(self, config: Config, counters: Counters) -> None:
+        """Draw the empty bar."""
+        self.total = config.total_env_steps
+        self.task = self.bar.add_task(config.env.id, total=self.total, completed=counters.env_steps, eta="...")
+        self.live.update(self.bar, refresh=True)
+
+    def show(self, record: Record, counters: Counters) -> None:
+        """Draw everything anew."""
+        self.bar.update(self.task, completed=min(record.env_steps, self.total), eta=_eta(record, self.total))
+        self.live.update(Group(self.bar, _numbers(record), _last_episodes(counters)), refresh=True)
+
+
+def _numbers(record: Record) -> Table:
+    table = Table.grid(padding=(0, 3))
+    for _ in range(3):
+        table.add_column(style="dim")
+        table.add_column(justify="right", min_width=10)
+    table.add_row(
+        *("return (last 100 games)", _number(record.episode_return_mean, ".2f")),
+        *("policy loss", f"{record.policy_loss:+.4f}"),
+        *("steps/s", f"{record.steps_per_second:,.0f}"),
+    )
+    table.add_row(
+        *("length", _number(record.episode_length_mean, ",.0f")),
+        *("value loss", f"{record.value_loss:.4f}"),
+        *("updates", f"{record.updates:,}"),
+    )
+    table.add_row(
+        *("games", f"{record.episodes:,}"),
+        *("entropy", f"{record.entropy:.3f}"),
+        *("explained variance", f"{record.explained_variance:.2f}"),
+    )
+    return table
+
+
+def _last_episodes(counters: Counters) -> str:
+    return "[dim]last games[/]  " + "  ".join(f"{score:g}" for score in list(counters.returns)[-10:])
+
+
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+def _eta(record: Record, total: int) -> str:
+    seconds = max(0, total - record.env_steps) / record.steps_per_second
+    hours, minutes = int(seconds // 3600), int(seconds % 3600 // 60)
+    return f"{hours}:{minutes:02d}:{int(seconds % 60):02d}"

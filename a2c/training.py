@@ -1,0 +1,188 @@
+"""train(): the loop. Collect a rollout, learn from it, and now and then say, judge and save."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+import yaml
+
+from a2c.checkpoint import Checkpoints, Saved, find_checkpoint, versions, write_atomically
+from a2c.config import Config, UserError, dump_config
+from a2c.envs import make_vec_env
+from a2c.evaluation import EvalResult, evaluate_learner
+from a2c.learner import build_learner
+from a2c.metrics import Counters, Record, make_record, open_writers
+from a2c.progress import Progress
+from a2c.rollout import RolloutCollector
+from a2c.runtime import setup, stream_seed
+
+
+@dataclass(frozen=True)
+class TrainSummary:
+    """How a call of `train` ended."""
+
+    run_dir: Path
+    counters: Counters
+    record: Record | None  # the last line of metrics, None where there was nothing left to do
+    evaluation: EvalResult | None
+    signal: int | None  # the signal that stopped it early, if one did
+
+
+def train(
+    config: Config,
+    run_dir: str | Path,
+    *,
+    resume: bool = False,
+    progress: Progress | None = None,
+    warn: Callable[[str], None] = lambda text: None,
+) -> TrainSummary:
+    """Train an agent.
+
+    Args:
+        config: everything that decides the run.
+        run_dir: the run's folder; a new one, or with `resume` one that holds a checkpoint.
+        resume: go on from the latest good checkpoint of `run_dir`, to the same bits as if never stopped.
+        progress: what the user sees; nothing by default.
+        warn: called with a sentence for each damaged checkpoint that was passed over.
+
+    Raises:
+        UserError: where the folder, the environment or the checkpoint does not allow it.
+    """
+    run_dir = Path(run_dir)
+    saved = _latest(run_dir, warn) if resume else None
+    if saved is None:
+        _refuse_existing(run_dir)
+    setup(config.runtime)
+    counters = Counters()
+    with closing(make_vec_env(config.env, seed=config.seed)) as envs:
+        learner = build_learner(config, envs.observation_space, envs.num_actions)
+        collector = RolloutCollector(
+            envs,
+            learner.act,
+            learner.value,
+            config.algorithm,
+            cut_on_life_loss=config.env.cut_on_life_loss,
+            action_seed=stream_seed(config.seed, "actions"),
+        )
+        checkpoints = Checkpoints(run_dir, config, learner=learner, collector=collector, counters=counters)
+        if saved is not None:
+            checkpoints.restore(saved)
+        _write_config(run_dir, config)
+        record, evaluation = None, None
+        with (
+            open_writers(run_dir, tensorboard=config.logging.tensorboard, env_steps=counters.env_steps) as writers,
+            progress or Progress() as view,
+            StopSignal() as stop,
+        ):
+            view.start(config, counters)
+            clock = Stopwatch(counters)
+            finished = counters.env_steps >= config.total_env_steps
+            stopping = finished
+            while not stopping:
+                trajectory, episodes = collector.collect()
+                losses = learner.update(trajectory)
+                counters.advance(config.env_steps_per_update, envs.frames_per_step, episodes)
+                clock.tick()
+                finished = counters.env_steps >= config.total_env_steps
+                stopping = finished or stop.signal is not None
+                if finished or counters.updates % config.logging.every_updates == 0:
+                    record = make_record(counters, losses, clock.lap())
+                    writers.write(record)
+                    view.show(record, counters)
+                if _evaluation_due(config, counters, finished=finished):
+                    evaluation = evaluate_learner(learner, config, str(run_dir), counters.env_steps)
+                    evaluation.write(run_dir / "eval.json")
+                    clock.skip()
+                if stopping or counters.updates % config.checkpoint.every_updates == 0:
+                    checkpoints.save()
+    return TrainSummary(run_dir, counters, record, evaluation, stop.signal)
+
+
+class Stopwatch:
+    """Counts the seconds of training into the counters, and the agent steps per second of each lap."""
+
+    def __init__(self, counters: Counters) -> None:
+        self.counters = counters
+        self.skip()
+        self._start_lap()
+
+    def tick(self) -> None:
+        """Count the time since the last tick or skip."""
+        now = time.perf_counter()
+        self.counters.seconds += now - self.time
+        self.time = now
+
+    def skip(self) -> None:
+        """Leave out the time since the last tick."""
+        self.time = time.perf_counter()
+
+    def lap(self) -> float:
+        """End a lap: the agent steps per second in it."""
+        speed = (self.counters.env_steps - self.lap_env_steps) / (self.counters.seconds - self.lap_seconds)
+        self._start_lap()
+        return speed
+
+    def _start_lap(self) -> None:
+        self.lap_env_steps, self.lap_seconds = self.counters.env_steps, self.counters.seconds
+
+
+class StopSignal:
+    """While entered, SIGINT and SIGTERM ask the loop to stop after the update under way.
+
+    A second one is handled as ever, for a loop that hangs.
+    """
+
+    SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+
+    def __enter__(self) -> StopSignal:
+        try:
+            self.before = {number: signal.signal(number, self._note) for number in self.SIGNALS}
+        except ValueError:  # not in the main thread, where Python handles signals
+            self.before = {}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._restore()
+
+    def _note(self, number: int, _: FrameType | None) -> None:
+        self.signal = number
+        self._restore()
+
+    def _restore(self) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+
+
+def _latest(run_dir: Path, warn: Callable[[str], None]) -> Saved:
+    saved, passed_over = find_checkpoint(run_dir)
+    for text in passed_over:
+        warn(text)
+    return saved
+
+
+def _refuse_existing(run_dir: Path) -> None:
+    if run_dir.exists() and (not run_dir.is_dir() or any(run_dir.iterdir())):
+        raise UserError(f"{run_dir} exists already; go on with `a2c resume {run_dir}`, or choose another --run-dir.")
+
+
+def _write_config(run_dir: Path, config: Config) -> None:
+    values = {**dump_config(config), "provenance": versions()}
+    try:
+        run_dir.mkdir(parents=True, exist_ok=True)
+        write_atomically(run_dir / "config.yaml", yaml.safe_dump(values, sort_keys=False))
+    except OSError as error:
+        raise UserError(f"The run folder {run_dir} cannot be written: {error.strerror}.") from None
+
+
+def _evaluation_due(config: Config, counters: Counters, *, finished: bool) -> bool:
+    every = config.evaluation.every_updates
+    return config.evaluation.episodes > 0 and (finished or (every > 0 and counters.updates % every == 0))
