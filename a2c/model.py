@@ -7,7 +7,6 @@ unseeded one draws differently in eager and graph execution.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -113,16 +112,19 @@ class Bias(keras.layers.Layer):
 
 
 class _Trunk:
-    """The layers of one network: remembers the dtype and hands out seeds and names."""
+    """The layers of one network: remembers the dtype, hands out seeds, and names that do not depend on the process."""
 
     def __init__(self, dtype: str, seed: int) -> None:
         self.dtype = dtype
-        self.seeds: Iterator[int] = (
-            int(np.random.SeedSequence((seed, 0x1417, layer)).generate_state(1)[0]) for layer in range(1000)
-        )
+        self.seeds = np.random.default_rng(seed)
+        self.layers = 0
 
     def orthogonal(self, gain: float) -> keras.initializers.Initializer:
-        return keras.initializers.Orthogonal(gain, seed=next(self.seeds))
+        return keras.initializers.Orthogonal(gain, seed=int(self.seeds.integers(2**31)))
+
+    def named(self, kind: str) -> dict[str, str]:
+        self.layers += 1
+        return {"name": f"{kind}_{self.layers}", "dtype": self.dtype}
 
     def pixels(self, observations: Any, *, standardized: bool) -> Any:
         return PixelsToFloats(standardized=standardized, dtype=self.dtype, name="pixels")(observations)
@@ -142,13 +144,13 @@ class _Trunk:
             padding=padding,
             use_bias=False,
             kernel_initializer=self.orthogonal(np.sqrt(2)),
-            dtype=self.dtype,
+            **self.named("conv"),
         )
-        return Bias(dtype=self.dtype)(layer(x))
+        return Bias(**self.named("bias"))(layer(x))
 
     def dense(self, x: Any, units: int) -> Any:
         initializer = self.orthogonal(np.sqrt(2))
-        return keras.layers.Dense(units, kernel_initializer=initializer, dtype=self.dtype)(x)
+        return keras.layers.Dense(units, kernel_initializer=initializer, **self.named("dense"))(x)
 
     def head(self, name: str, units: int, gain: float) -> keras.layers.Layer:
         return keras.layers.Dense(units, kernel_initializer=self.orthogonal(gain), dtype="float32", name=name)

@@ -173,6 +173,12 @@ class VecEnv:
         """Free the environments."""
         self._simulator.close()
 
+    def __enter__(self) -> VecEnv:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def _begin(self, numbers: np.ndarray) -> None:
         self._numbers = numbers
         self._seeds = np.array([self._episode_seed(index) for index in range(self.num_envs)], np.int64)

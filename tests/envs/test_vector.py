@@ -1,0 +1,190 @@
+"""The vector environment's book-keeping, on environments small enough to be checked by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from a2c.config import EnvConfig, UserError
+from a2c.envs import VecEnv, episode_seed, make_vec_env
+from a2c.trajectory import VecStep
+
+CATCH_STEPS = 11  # of one episode on the default grid of 12 rows
+
+
+def make(env_id: str, num_envs: int = 3, *, seed: int = 0, stream: str = "train") -> VecEnv:
+    return make_vec_env(EnvConfig(id=env_id, num_envs=num_envs), seed=seed, stream=stream)
+
+
+def play(envs: VecEnv, steps: int, seed: int = 0) -> list[VecStep]:
+    rng = np.random.default_rng(seed)
+    return [envs.step(rng.integers(envs.num_actions, size=envs.num_envs)) for _ in range(steps)]
+
+
+def assert_same(left: list[VecStep], right: list[VecStep]) -> None:
+    for a, b in zip(left, right, strict=True):
+        assert a.episodes == b.episodes
+        for x, y in zip(a[:-1], b[:-1], strict=True):
+            np.testing.assert_array_equal(x, y)
+
+
+def test_the_step_that_ends_an_episode_shows_the_next_ones_start_and_the_true_last_observation() -> None:
+    envs = make("Catch", 1)
+    first = envs.reset()
+    *_, before_last, last = play(envs, CATCH_STEPS)
+    assert last.terminated.all() and not last.truncated.any()
+    assert (first[0, 0, :7] == 255).any() and (last.observations[0, 0, :7] == 255).any()  # a ball in the top row
+    assert not (last.final_observations[0, 0, :77] == 255).any()  # ball and paddle in the bottom row
+    assert before_last.observations is before_last.final_observations
+
+
+def test_no_step_is_lost_between_episodes() -> None:
+    envs = make("Catch")
+    envs.reset()
+    steps = play(envs, 4 * CATCH_STEPS)
+    ends = [t for t, step in enumerate(steps) if step.terminated.any()]
+    assert ends == [CATCH_STEPS * n - 1 for n in (1, 2, 3, 4)]
+    episodes = [episode for step in steps for episode in step.episodes]
+    assert [episode.number for episode in episodes if episode.env_index == 1] == [0, 1, 2, 3]
+    assert {episode.length for episode in episodes} == {CATCH_STEPS} == {episode.frames for episode in episodes}
+
+
+def test_an_episodes_return_is_the_sum_of_its_rewards() -> None:
+    envs = make("Chain")
+    envs.reset()
+    steps = play(envs, 64)
+    rewards = np.array([step.rewards for step in steps], np.float64).reshape(2, 32, 3).sum(axis=1)
+    found = [episode.episode_return for step in steps for episode in step.episodes]
+    np.testing.assert_allclose(found, rewards.ravel(), rtol=1e-6)
+    assert steps[0].rewards.dtype == np.float32
+
+
+def test_reset_starts_again_from_episode_0() -> None:
+    envs = make("CartPole-v1")
+    first = envs.reset()
+    steps = play(envs, 60)
+    np.testing.assert_array_equal(envs.reset(), first)
+    assert_same(play(envs, 60), steps)
+
+
+@pytest.mark.parametrize("env_id", ["Catch", "CartPole-v1", "Pong"])
+def test_returned_arrays_are_the_callers_to_keep(env_id: str) -> None:
+    envs = make(env_id)
+    kept = [envs.reset(), *(array for step in play(envs, 30) for array in step[:-1])]
+    copies = [array.copy() for array in kept]
+    play(envs, 30)
+    for array, copy in zip(kept, copies, strict=True):
+        np.testing.assert_array_equal(array, copy)
+
+
+def test_seeds_are_hashed_so_that_nothing_shares_a_stream() -> None:
+    seeds = {
+        episode_seed(seed, stream, index, number)
+        for seed in (0, 1, 2, 2**32, 2**32 + 1, 2**63 - 1, 2**63)
+        for stream in ("train", "evaluation")
+        for index in range(8)
+        for number in range(8)
+    }
+    assert len(seeds) == 7 * 2 * 8 * 8
+    assert all(0 <= seed < 2**31 for seed in seeds)
+
+
+def test_episode_seeds_never_change_between_versions() -> None:
+    assert episode_seed(0, "train", 0, 0) == 702569604
+    assert episode_seed(2**63, "evaluation", 15, 1000) == 403450874
+
+
+def test_streams_and_run_seeds_play_different_episodes() -> None:
+    first = [
+        make("CartPole-v1", 2, seed=seed, stream=stream).reset()
+        for seed, stream in ((0, "train"), (1, "train"), (0, "evaluation"), (2**63 - 1, "train"))
+    ]
+    assert len({row.tobytes() for observations in first for row in observations}) == 8
+
+
+@pytest.mark.parametrize("env_id", ["Catch", "Chain", "CartPole-v1"])
+@pytest.mark.parametrize("steps", [0, 1, 37, 150])
+def test_restore_goes_on_bit_for_bit(env_id: str, steps: int) -> None:
+    envs = make(env_id, 4)
+    envs.reset()
+    observations = ([envs.reset()] + [step.observations for step in play(envs, steps)])[-1]
+    state = envs.state()
+    other = make(env_id, 4)
+    np.testing.assert_array_equal(other.restore(state), observations)
+    assert_same(play(envs, 80, seed=1), play(other, 80, seed=1))
+
+
+def test_an_environment_that_ends_while_it_waits_for_the_others_does_no_harm() -> None:
+    envs = make("CartPole-v1", 2)
+    envs.reset()
+    while True:  # balance the first pole only, until the second has just fallen and started again
+        pole = envs.step(np.zeros(2, np.int64)) if envs.state()["episode_lengths"].sum() == 0 else step
+        angle = pole.observations[0, 2] + pole.observations[0, 3]
+        step = envs.step(np.array([int(angle > 0), 0]))
+        if step.terminated[1] and envs.state()["episode_lengths"][0] > 60:
+            break
+    assert not step.terminated[0]
+    other = make("CartPole-v1", 2)  # its second pole idles for more than 60 steps and falls
+    np.testing.assert_array_equal(other.restore(envs.state()), step.observations)
+    assert_same(play(envs, 40), play(other, 40))
+
+
+def test_restore_works_on_an_environment_that_has_been_used() -> None:
+    envs = make("CartPole-v1")
+    envs.reset()
+    play(envs, 50)
+    state = envs.state()
+    after = play(envs, 50, seed=1)
+    envs.restore(state)
+    assert_same(play(envs, 50, seed=1), after)
+
+
+def test_state_is_small_and_plain() -> None:
+    envs = make("Chain")
+    envs.reset()
+    play(envs, 40)
+    state = envs.state()
+    assert state["episode_actions"].dtype == np.uint8 and state["episode_actions"].shape == (3 * 8,)
+    assert all(isinstance(array, np.ndarray) and array.dtype != object for array in state.values())
+
+
+BAD_STATES = {
+    "another number of environments": lambda state: {**state, "episode_numbers": np.zeros(4, np.int64)},
+    "a missing key": lambda state: {key: state[key] for key in state if key != "episode_actions"},
+    "an unknown key": lambda state: {**state, "more": np.zeros(1)},
+    "another dtype": lambda state: {**state, "episode_actions": state["episode_actions"].astype(np.float32)},
+    "actions of two dimensions": lambda state: {**state, "episode_actions": state["episode_actions"][:, None]},
+    "an action out of range": lambda state: {**state, "episode_actions": state["episode_actions"] + np.uint8(2)},
+    "too few actions": lambda state: {**state, "episode_actions": state["episode_actions"][:-1]},
+    "a negative length": lambda state: {**state, "episode_lengths": state["episode_lengths"] * -1},
+    "a negative number": lambda state: {**state, "episode_numbers": state["episode_numbers"] - 9},
+    "other episodes": lambda state: {**state, "episode_numbers": state["episode_numbers"] + 7},
+    "other returns": lambda state: {**state, "episode_returns": state["episode_returns"] + 1},
+    "no arrays": lambda state: dict.fromkeys(state, "text"),
+    "nothing": lambda state: {},
+}
+
+
+@pytest.mark.parametrize("spoil", BAD_STATES.values(), ids=BAD_STATES)
+def test_a_state_that_does_not_fit_is_refused(spoil) -> None:
+    envs = make("CartPole-v1")
+    envs.reset()
+    for t in range(230):  # nearly balanced poles, so that other episodes end sooner under these actions
+        envs.step(np.full(3, t % 2))
+        if min(envs.state()["episode_lengths"]) > 25:
+            break
+    with pytest.raises(UserError, match=r"^The checkpoint does not fit this environment: [^\n]*\.$"):
+        make("CartPole-v1").restore(spoil(envs.state()))
+
+
+@pytest.mark.parametrize("actions", [[0, 1], [0, 1, 3], [-1, 0, 0], [0.0, 1.0, 1.0], [[0, 1, 1]]])
+def test_actions_that_do_not_exist_are_refused_and_never_reach_the_emulator(actions: list[float]) -> None:
+    envs = make("Catch")
+    envs.reset()
+    with pytest.raises(ValueError, match="actions must be"):
+        envs.step(np.array(actions))
+
+
+def test_it_closes_at_the_end_of_a_with_block() -> None:
+    with make("CartPole-v1") as envs:
+        assert envs.reset().shape == (3, 4)

@@ -1,0 +1,57 @@
+"""The classic wrapper stack and the native environment play the same games: no tolerance, in pixels or rewards.
+
+Both grey with ALE's palette and resize with OpenCV's INTER_AREA in whole numbers, so not one pixel may differ.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from a2c.config import EnvConfig
+from a2c.envs import make_vec_env
+
+SETTINGS = {
+    "paddle, fire, no-ops, sticky": ("Breakout", 230, {"sticky_action_probability": 0.25}),
+    "pixel for pixel through game over": ("Breakout", 200, {"noop_max": 7}),
+    "no fire in the game": ("Freeway", 60, {"sticky_action_probability": 0.25}),
+    "no fire wanted": ("Pong", 60, {"fire_reset": False}),
+    "no no-ops": ("MsPacman", 60, {"noop_max": 0}),
+    "all actions": ("Seaquest", 60, {"full_action_space": True, "sticky_action_probability": 0.25}),
+    "frame limit inside a step": ("Pong", 60, {"max_frames_per_episode": 82}),
+    "other sizes": ("SpaceInvaders", 60, {"screen_size": 100, "frame_stack": 2, "frame_skip": 3}),
+    "every frame": ("Pong", 60, {"frame_skip": 1, "frame_stack": 1}),
+}
+
+
+@pytest.mark.parametrize(("game", "steps", "settings"), SETTINGS.values(), ids=SETTINGS)
+def test_wrappers_equal_native(game: str, steps: int, settings: dict) -> None:
+    native, wrappers = (
+        make_vec_env(EnvConfig(id=game, num_envs=3, backend=backend, **settings), seed=11)
+        for backend in ("native", "wrappers")
+    )
+    assert native.num_actions == wrappers.num_actions
+    assert native.observation_space == wrappers.observation_space
+    assert (native.frames_per_step, native.name) == (wrappers.frames_per_step, wrappers.name)
+    np.testing.assert_array_equal(native.reset(), wrappers.reset())
+    ends = 0
+    for actions in np.random.default_rng(0).integers(native.num_actions, size=(steps, 3)):
+        left, right = native.step(actions), wrappers.step(actions)
+        ends += len(left.episodes)
+        assert left.episodes == right.episodes
+        for x, y in zip(left[:-1], right[:-1], strict=True):
+            assert x.dtype == y.dtype
+            np.testing.assert_array_equal(x, y)
+    assert ends > 0 or steps == 60
+    for key, array in native.state().items():
+        np.testing.assert_array_equal(array, wrappers.state()[key])
+
+
+def test_a_state_of_one_backend_is_a_state_of_the_other() -> None:
+    config = EnvConfig(id="Breakout", num_envs=2, sticky_action_probability=0.25)
+    native = make_vec_env(config, seed=5)
+    observations = native.reset()
+    for actions in np.random.default_rng(0).integers(4, size=(60, 2)):
+        observations = native.step(actions).observations
+    wrappers = make_vec_env(config.model_copy(update={"backend": "wrappers"}), seed=5)
+    np.testing.assert_array_equal(wrappers.restore(native.state()), observations)

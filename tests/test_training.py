@@ -1,0 +1,192 @@
+"""The loop: what a run writes, that it repeats itself, and that resuming gives the bits of a run never stopped."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from conftest import small_config
+
+from a2c.checkpoint import read_checkpoint, step_files
+from a2c.config import UserError
+from a2c.training import train
+
+TIMES = ("seconds", "steps_per_second")
+
+
+def metrics(run_dir: Path) -> list[dict]:
+    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+
+
+def timeless(run_dir: Path) -> list[dict]:
+    return [{key: value for key, value in line.items() if key not in TIMES} for line in metrics(run_dir)]
+
+
+def final_arrays(run_dir: Path) -> dict[str, np.ndarray]:
+    return read_checkpoint(step_files(run_dir / "checkpoints")[-1]).arrays
+
+
+def assert_same_bits(a: Path, b: Path) -> None:
+    first, second = final_arrays(a), final_arrays(b)
+    assert first.keys() == second.keys()
+    for key in first:
+        assert first[key].dtype == second[key].dtype
+        assert first[key].tobytes() == second[key].tobytes(), key
+    assert timeless(a) == timeless(b)
+
+
+def test_a_run_folder_holds_what_is_promised(run_dir):
+    config = small_config(evaluation={"episodes": 2}, total_env_steps=64)
+    summary = train(config, run_dir)
+    assert summary.counters.env_steps == 64
+    assert summary.counters.updates == 2
+    assert summary.counters.frames == 256
+    wanted = (
+        "env_steps frames updates episodes episode_return_mean episode_length_mean steps_per_second policy_loss "
+        "value_loss entropy explained_variance grad_norm learning_rate seconds"
+    )
+    assert set(wanted.split()) <= metrics(run_dir)[-1].keys()
+    written = yaml.safe_load((run_dir / "config.yaml").read_text())
+    assert written["optimizer"]["learning_rate"] == 7e-4
+    assert written["provenance"]["tensorflow"]
+    assert json.loads((run_dir / "eval.json").read_text())["episodes"] == 2
+    assert list(run_dir.glob("events.out.tfevents.*"))
+    assert [path.name for path in step_files(run_dir / "checkpoints")] == ["step-000000000064.npz"]
+    assert not list(run_dir.rglob(".*tmp*"))
+
+
+def test_same_config_and_seed_give_the_same_bits_and_another_seed_others(tmp_path):
+    config = small_config()
+    for name in ("a", "b"):
+        train(config, tmp_path / name)
+    assert_same_bits(tmp_path / "a", tmp_path / "b")
+    train(config.model_copy(update={"seed": 1}), tmp_path / "c")
+    assert timeless(tmp_path / "a") != timeless(tmp_path / "c")
+
+
+def test_eager_and_graph_give_the_same_run_bit_for_bit(tmp_path):
+    for mode in ("eager", "graph"):
+        train(small_config(runtime={"mode": mode}, total_env_steps=640), tmp_path / mode)
+    assert_same_bits(tmp_path / "eager", tmp_path / "graph")
+
+
+@pytest.mark.parametrize("env_id", ["Pong", "Chain"])
+def test_a_resumed_run_has_the_bits_of_one_never_stopped(tmp_path, env_id):
+    """Stopped off every schedule, in the middle of episodes, with the linear schedule and Adam's moments running."""
+    env = {"id": env_id}
+    sections = {"env": env, "optimizer": {"name": "adam", "schedule": "linear"}}
+    if env_id == "Chain":
+        sections["model"] = {"name": "mlp", "conv_layers": None}
+    whole = small_config(**sections, total_env_steps=640)
+    train(whole, tmp_path / "whole")
+    part = small_config(**sections, total_env_steps=640, checkpoint={"every_updates": 7})
+    stopped = tmp_path / "stopped"
+    train(part, stopped, progress=StopAfter(10))
+    assert metrics(stopped)[-1]["updates"] == 10
+    train(whole, stopped, resume=True)
+    assert_same_bits(tmp_path / "whole", stopped)
+
+
+def test_a_killed_run_goes_on_from_its_checkpoint_and_drops_the_lines_beyond_it(tmp_path):
+    """SIGKILL, no farewell: metrics reach further than the checkpoint."""
+    whole = small_config(total_env_steps=640)
+    train(whole, tmp_path / "whole")
+    killed = tmp_path / "killed"
+    train(whole, killed, progress=StopAfter(12))
+    for late in step_files(killed / "checkpoints")[1:]:
+        late.unlink()  # what a kill before the second checkpoint leaves
+    assert metrics(killed)[-1]["env_steps"] > 128
+    with (killed / "metrics.jsonl").open("a") as file:
+        file.write('{"env_steps": 4')  # half a line
+    train(whole, killed, resume=True)
+    assert_same_bits(tmp_path / "whole", killed)
+
+
+class StopAfter:
+    """A view that asks the run to stop, as Ctrl-C does, when it is shown update n."""
+
+    def __init__(self, updates: int) -> None:
+        self.updates = updates
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def start(self, config, counters):
+        pass
+
+    def show(self, record, counters):
+        if record.updates >= self.updates:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_saves_and_names_the_command_that_resumes(run_dir, number, code):
+    command = [sys.executable, "-m", "a2c", "train", "--env", "Catch", "--run-dir", str(run_dir), "--set"]
+    process = subprocess.Popen(
+        [*command, "logging.every_updates=1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    for _ in range(3):
+        process.stdout.readline()
+    process.send_signal(number)
+    text, errors = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert f"a2c resume {run_dir}" in text
+    assert errors == ""
+    saved = read_checkpoint(step_files(run_dir / "checkpoints")[-1])
+    assert saved.meta["counters"]["updates"] >= 2
+
+
+def test_an_existing_folder_is_never_overwritten(run_dir):
+    run_dir.mkdir()
+    (run_dir / "thesis.txt").write_text("mine")
+    with pytest.raises(UserError, match="exists already"):
+        train(small_config(), run_dir)
+    assert [path.name for path in run_dir.iterdir()] == ["thesis.txt"]
+
+
+def test_a_mistake_leaves_no_folder_behind(run_dir):
+    with pytest.raises(UserError, match="Pong"):
+        train(small_config(env={"id": "Pongg"}), run_dir)
+    assert not run_dir.exists()
+
+
+def test_resuming_a_finished_run_does_nothing(run_dir):
+    config = small_config(total_env_steps=64)
+    train(config, run_dir)
+    before = final_arrays(run_dir), metrics(run_dir)
+    summary = train(config, run_dir, resume=True)
+    assert summary.counters.env_steps == 64
+    assert metrics(run_dir) == before[1]
+    longer = config.model_copy(update={"total_env_steps": 128})
+    assert train(longer, run_dir, resume=True).counters.env_steps == 128
+
+
+def test_memory_does_not_grow_with_updates(run_dir):
+    """A leak of one trajectory (225 KB) an update would be 90 MB here."""
+    import resource
+
+    config = small_config(total_env_steps=32 * 50, logging={"tensorboard": False})
+    train(config, run_dir)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    train(config.model_copy(update={"total_env_steps": 32 * 450}), run_dir, resume=True)
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown < 60_000, f"{grown} KiB"
+
+
+def test_seconds_go_on_counting(run_dir):
+    config = small_config(total_env_steps=320)
+    started = time.perf_counter()
+    train(config, run_dir, progress=StopAfter(4))
+    train(config, run_dir, resume=True)
+    seconds = [line["seconds"] for line in metrics(run_dir)]
+    assert seconds == sorted(seconds)
+    assert 0 < seconds[-1] < time.perf_counter() - started
