@@ -72,7 +72,7 @@ class Checkpoints:
         if is_best:
             # linked before the rename: a kill between the two leaves a best that the resumed run makes again
             _link(temporary, self.folder / BEST)
-        os.replace(temporary, path)
+        temporary.replace(path)
         _sync(self.folder)
         for old in step_files(self.folder)[: -self.config.checkpoint.keep]:
             old.unlink()
@@ -175,7 +175,7 @@ def write_atomically(path: Path, text: str) -> None:
     """Write a text file under a temporary name, then rename it: whole or not at all."""
     temporary = path.with_name(f".{path.name}.tmp")
     temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
+    temporary.replace(path)
 
 
 def _variables(prefix: str, variables: list[Any]) -> dict[str, np.ndarray]:
@@ -198,7 +198,7 @@ def _assign(variables: list[Any], saved: Saved, prefix: str) -> None:
 def _write(path: Path, arrays: dict[str, np.ndarray]) -> Path:
     temporary = path.with_name(f".{path.name}.tmp")
     with temporary.open("wb") as file:
-        np.savez(file, **arrays)
+        np.savez(file, allow_pickle=False, **arrays)
         file.flush()
         os.fsync(file.fileno())
     return temporary
@@ -208,7 +208,7 @@ def _link(source: Path, target: Path) -> None:
     temporary = target.with_name(f".{target.name}.tmp")
     temporary.unlink(missing_ok=True)
     os.link(source, temporary)
-    os.replace(temporary, target)
+    temporary.replace(target)
 
 
 def _sync(folder: Path) -> None:

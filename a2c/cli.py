@@ -155,9 +155,7 @@ def train(
 @app.command("resume")
 def resume_(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
-    steps: Annotated[
-        int | None, typer.Option(min=1, help="A new total of agent steps.  [default: as started]")
-    ] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="A new total of agent steps.  [default: as started]")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")] = False,
 ) -> None:
     """Go on with a run from its latest checkpoint, exactly as if it had never stopped."""
@@ -238,7 +236,7 @@ def _silenced_stderr() -> Iterator[None]:
     sys.stderr.flush()
     kept = os.dup(2)
     try:
-        with open(os.devnull, "wb") as nothing:
+        with Path(os.devnull).open("wb") as nothing:
             os.dup2(nothing.fileno(), 2)
         yield
     finally:
@@ -268,7 +266,9 @@ def _same_run(given: Config, stored: Config, run_dir: Path) -> Config:
     for key in all_keys():
         a, b = _lookup(mine, key), _lookup(theirs, key)
         if a != b and key != "total_env_steps":
-            raise UserError(f"{run_dir} was started with {key}={b}, not {a}; leave it out, or choose another --run-dir.")
+            raise UserError(
+                f"{run_dir} was started with {key}={b}, not {a}; leave it out, or choose another --run-dir."
+            )
     return given
 
 

@@ -147,6 +147,7 @@ class Config(Section):
 
     @property
     def env_steps_per_update(self) -> int:
+        """T x B."""
         return self.algorithm.rollout_length * self.env.num_envs
 
     @property
@@ -209,7 +210,9 @@ def parse_assignment(text: str) -> tuple[str, Any]:
     key, separator, raw = text.partition("=")
     key = key.strip()
     if not separator or not key:
-        raise UserError(f"--set {text!r} is not of the form section.key=value, for example optimizer.learning_rate=1e-3.")
+        raise UserError(
+            f"--set {text!r} is not of the form section.key=value, for example optimizer.learning_rate=1e-3."
+        )
     try:
         value = yaml.safe_load(raw)
     except yaml.YAMLError:
@@ -263,7 +266,9 @@ def _read_source(config: str | Path | None, env_id: str | None) -> tuple[str, di
         return text, read_config_file(_presets_folder() / f"{text}.yaml")
     path = Path(text)
     if path.is_dir():
-        raise UserError(f"--config {text} is a folder; name a YAML file, or use `a2c resume {text}` to go on with a run.")
+        raise UserError(
+            f"--config {text} is a folder; name a YAML file, or use `a2c resume {text}` to go on with a run."
+        )
     if not path.is_file():
         names = preset_names()
         raise UserError(f"There is no preset or file {text!r}; presets are {', '.join(names)}.{nearest(text, names)}")
@@ -283,7 +288,9 @@ def read_config_file(path: Path) -> dict[str, Any]:
     if values is None:
         return {}
     if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
-        raise UserError(f"{path} must hold sections and keys such as `optimizer:` and `seed:`, not a {type(values).__name__}.")
+        raise UserError(
+            f"{path} must hold sections and keys such as `optimizer:` and `seed:`, not a {type(values).__name__}."
+        )
     values.pop("provenance", None)
     return values
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import socket
 import time
 from collections import deque
@@ -122,7 +121,7 @@ class JsonlWriter:
         kept = [line for line in _lines(path) if _env_steps(line) <= env_steps]
         temporary = path.with_name(f".{path.name}.tmp")
         temporary.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
-        os.replace(temporary, path)
+        temporary.replace(path)
         self.file = path.open("a", encoding="utf-8")
 
     def write(self, record: Record) -> None:

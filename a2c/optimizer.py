@@ -38,7 +38,5 @@ def build_optimizer(config: OptimizerConfig, *, total_updates: int) -> keras.opt
     if config.schedule == "linear":
         learning_rate = keras.optimizers.schedules.PolynomialDecay(config.learning_rate, total_updates, 0.0)
     if config.name == "adam":
-        return keras.optimizers.Adam(
-            learning_rate, beta_1=config.beta_1, beta_2=config.beta_2, epsilon=config.epsilon
-        )
+        return keras.optimizers.Adam(learning_rate, beta_1=config.beta_1, beta_2=config.beta_2, epsilon=config.epsilon)
     return RMSPropTF1(learning_rate, rho=config.rho, epsilon=config.epsilon)

@@ -70,9 +70,7 @@ def gae(
     Raises:
         ValueError: where ranks or shapes do not match, naming the arguments and their shapes.
     """
-    check_shapes(
-        "gae", 2, rewards=rewards, discounts=discounts, ends=ends, final_values=final_values, values=values
-    )
+    check_shapes("gae", 2, rewards=rewards, discounts=discounts, ends=ends, final_values=final_values, values=values)
     check_shapes("gae", 1, bootstrap_value=bootstrap_value, values_of_one_row=values[0])
     values = tf.stop_gradient(values)
     next_values = tf.concat([values[1:], tf.stop_gradient(bootstrap_value)[None]], axis=0)

@@ -85,7 +85,7 @@ class RolloutCollector:
 
     def state(self) -> dict[str, np.ndarray]:
         """All that decides what is collected next, the weights apart: see `restore`."""
-        return {"draws": np.int64(self.draws), **self.envs.state()}
+        return {"draws": np.array(self.draws), **self.envs.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on exactly where `state` was taken: the running episodes are played again up to there."""

@@ -17,7 +17,9 @@ def check_shapes(function: str, rank: int, **arrays: Any) -> None:
     shapes = {name: tuple(array.shape) for name, array in arrays.items()}
     for name, shape in shapes.items():
         if len(shape) != rank:
-            raise ValueError(f"{function}: {name} must have rank {rank}, got shape {shape}; all shapes: {_list(shapes)}")
+            raise ValueError(
+                f"{function}: {name} must have rank {rank}, got shape {shape}; all shapes: {_list(shapes)}"
+            )
     first, *others = shapes
     for name in others:
         if shapes[name] != shapes[first]:

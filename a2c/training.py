@@ -109,7 +109,7 @@ class Stopwatch:
 
     def __init__(self, counters: Counters) -> None:
         self.counters = counters
-        self.skip()
+        self.time = time.perf_counter()
         self._start_lap()
 
     def tick(self) -> None:

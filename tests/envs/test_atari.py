@@ -53,7 +53,9 @@ def test_a_games_score_counts_all_its_lives() -> None:
     envs = make("Breakout")
     envs.reset()
     _, steps = play(envs, 700)
-    scores = {(episode.env_index, episode.number): episode.episode_return for step in steps for episode in step.episodes}
+    scores = {
+        (episode.env_index, episode.number): episode.episode_return for step in steps for episode in step.episodes
+    }
     summed, running, number = {}, np.zeros(4), np.zeros(4, int)
     for step in steps:
         running += step.rewards
@@ -79,9 +81,7 @@ def test_an_episode_is_a_function_of_its_seed_and_actions_and_no_action_is_ignor
     end = {(episode.env_index, episode.number): t for t, step in enumerate(steps) for episode in step.episodes}
     episode = next(episode for step in steps for episode in step.episodes if episode.number == 1)
     index, last = episode.env_index, end[episode.env_index, 1]
-    alone = NativeAtari(
-        EnvConfig(id="Breakout", num_envs=1, sticky_action_probability=0.25), atari_game("Breakout")
-    )
+    alone = NativeAtari(EnvConfig(id="Breakout", num_envs=1, sticky_action_probability=0.25), atari_game("Breakout"))
     first, _ = alone.reset(np.ones(1, bool), np.array([episode.seed]))
     begin = end[index, 0] + 1
     assert last - begin + 1 == episode.length
@@ -171,5 +171,7 @@ def test_what_the_rest_of_the_program_is_told() -> None:
     ("env_id", "clipping", "clips"),
     [("Pong", "auto", True), ("Catch", "auto", False), ("Catch", "sign", True), ("Pong", "none", False)],
 )
-def test_rewards_are_clipped_for_the_loss_on_atari_only_unless_configured(env_id: str, clipping: str, clips: bool) -> None:
+def test_rewards_are_clipped_for_the_loss_on_atari_only_unless_configured(
+    env_id: str, clipping: str, clips: bool
+) -> None:
     assert make(env_id, 1, reward_clipping=clipping).clips_rewards is clips

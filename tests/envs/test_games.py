@@ -30,7 +30,9 @@ def test_all_names_of_a_game_mean_the_same(env_id: str, name: str) -> None:
     assert game is not None and game.name == name
 
 
-@pytest.mark.parametrize("env_id", ["Pnog", "CartPole-v1", "Pong-ramNoFrameskip-v4", "my_module:Pong-v5", "Pong-v9", "", "Catch"])
+@pytest.mark.parametrize(
+    "env_id", ["Pnog", "CartPole-v1", "Pong-ramNoFrameskip-v4", "my_module:Pong-v5", "Pong-v9", "", "Catch"]
+)
 def test_what_is_no_game_is_none(env_id: str) -> None:
     assert atari_game(env_id) is None
 
@@ -41,7 +43,9 @@ def test_the_games_are_those_that_ale_py_registers() -> None:
     assert game_names() == sorted(registered)
 
 
-@pytest.mark.parametrize("name", ["Pong", "Breakout", "Freeway", "SpaceInvaders", "MsPacman", "Seaquest", "Tetris", "Boxing"])
+@pytest.mark.parametrize(
+    "name", ["Pong", "Breakout", "Freeway", "SpaceInvaders", "MsPacman", "Seaquest", "Tetris", "Boxing"]
+)
 def test_action_counts_are_the_emulators(name: str) -> None:
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
     game = atari_game(name)

@@ -88,7 +88,8 @@ def test_cartpole_is_float32_and_its_time_limit_truncates() -> None:
 
 
 @pytest.mark.parametrize(
-    ("env_id", "size"), [("FrozenLake-v1", 16), ("Taxi-v4", 500), ("Blackjack-v1", 32 + 11 + 2), ("CliffWalking-v1", 48)]
+    ("env_id", "size"),
+    [("FrozenLake-v1", 16), ("Taxi-v4", 500), ("Blackjack-v1", 32 + 11 + 2), ("CliffWalking-v1", 48)],
 )
 def test_discrete_observations_become_one_hot_float32(env_id: str, size: int) -> None:
     envs = make(env_id)
@@ -116,7 +117,9 @@ def test_discrete_observations_become_one_hot_float32(env_id: str, size: int) ->
         ("corner_env:Endless-v0", "can be flattened"),
     ],
 )
-def test_an_environment_that_cannot_be_played_is_refused_in_one_sentence(corner: str, env_id: str, message: str) -> None:
+def test_an_environment_that_cannot_be_played_is_refused_in_one_sentence(
+    corner: str, env_id: str, message: str
+) -> None:
     with pytest.raises(UserError) as caught:
         make(env_id)
     assert message in str(caught.value) and "\n" not in str(caught.value)

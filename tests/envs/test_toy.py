@@ -34,7 +34,9 @@ def test_a_caught_ball_pays_1_and_a_missed_one_costs_1() -> None:
         while not terminated:
             action = 1 + int(np.sign(ball - paddle)) if toward else (0 if ball > 5 else 2)
             image, reward, terminated, truncated, _ = env.step(action)
-            paddle = next(column for row, column in reversed(rows_and_columns(image)) if row == 11) if toward else paddle
+            paddle = (
+                next(column for row, column in reversed(rows_and_columns(image)) if row == 11) if toward else paddle
+            )
             rewards.append(reward)
             assert not truncated
         assert len(rewards) == 11 and not any(rewards[:-1])
