@@ -112,7 +112,7 @@ def read_checkpoint(path: Path) -> Saved:
         UserError: where it is missing, cut short, damaged, of another format, or no checkpoint at all.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             meta = json.loads(file["meta"].tobytes())
             if not isinstance(meta, dict) or "format" not in meta:
                 raise UserError(f"{path} is not a checkpoint of a2c.")

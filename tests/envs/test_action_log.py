@@ -20,7 +20,7 @@ def test_it_holds_the_running_episodes_and_forgets_the_others() -> None:
             lists[index] = [] if ended[index] else [*lists[index], actions[index]]
         if step % 500 == 0:
             packed, lengths = log.pack()
-            np.testing.assert_array_equal(packed, sum(lists, []))
+            np.testing.assert_array_equal(packed, np.concatenate(lists))
             np.testing.assert_array_equal(lengths, [len(episode) for episode in lists])
 
 

@@ -116,16 +116,15 @@ def test_restore_goes_on_bit_for_bit(env_id: str, steps: int) -> None:
 
 def test_an_environment_that_ends_while_it_waits_for_the_others_does_no_harm() -> None:
     envs = make("CartPole-v1", 2)
-    envs.reset()
+    observations = envs.reset()
     while True:  # balance the first pole only, until the second has just fallen and started again
-        pole = envs.step(np.zeros(2, np.int64)) if envs.state()["episode_lengths"].sum() == 0 else step
-        angle = pole.observations[0, 2] + pole.observations[0, 3]
-        step = envs.step(np.array([int(angle > 0), 0]))
+        step = envs.step(np.array([int(observations[0, 2] + observations[0, 3] > 0), 0]))
+        observations = step.observations
         if step.terminated[1] and envs.state()["episode_lengths"][0] > 60:
             break
     assert not step.terminated[0]
     other = make("CartPole-v1", 2)  # its second pole idles for more than 60 steps and falls
-    np.testing.assert_array_equal(other.restore(envs.state()), step.observations)
+    np.testing.assert_array_equal(other.restore(envs.state()), observations)
     assert_same(play(envs, 40), play(other, 40))
 
 

@@ -1,0 +1,188 @@
+"""Checkpoints: whole or not at all, the last N and the best, and a sentence for every hostile file."""
+
+import io
+import json
+import os
+import zipfile
+
+import numpy as np
+import pytest
+from conftest import small_config
+
+from a2c.checkpoint import BEST, Checkpoints, find_checkpoint, read_checkpoint, step_files
+from a2c.config import UserError
+from a2c.evaluation import evaluate
+from a2c.metrics import Counters
+from a2c.training import train
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "pong"
+    train(small_config(checkpoint={"every_updates": 2, "keep": 2}), folder)
+    return folder
+
+
+def test_the_last_n_are_kept(trained):
+    assert [path.name for path in step_files(trained / "checkpoints")] == [
+        "step-000000000256.npz",
+        "step-000000000320.npz",
+    ]
+
+
+def test_a_checkpoint_holds_everything(trained):
+    saved, passed_over = find_checkpoint(trained)
+    assert passed_over == []
+    assert {key.split("/")[0] for key in saved.arrays} == {"model", "optimizer", "collector"}
+    assert saved.meta["counters"]["updates"] == 10
+    assert saved.config == small_config(checkpoint={"every_updates": 2, "keep": 2})
+    assert saved.meta["versions"]["tensorflow"]
+    assert saved.arrays["collector/draws"] == 80
+    assert not list(trained.rglob(".*tmp*"))
+
+
+def test_a_damaged_latest_is_passed_over_with_a_word(trained, tmp_path):
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    good, latest = step_files(trained / "checkpoints")
+    (folder / good.name).write_bytes(good.read_bytes())
+    (folder / latest.name).write_bytes(latest.read_bytes()[: latest.stat().st_size // 2])
+    saved, passed_over = find_checkpoint(tmp_path)
+    assert saved.path.name == good.name
+    assert len(passed_over) == 1
+    assert latest.name in passed_over[0]
+
+
+def flipped(content: bytes) -> bytes:
+    middle = len(content) // 2
+    return content[:middle] + bytes([content[middle] ^ 0xFF]) + content[middle + 1 :]
+
+
+def npz(**arrays: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    return buffer.getvalue()
+
+
+def meta(**values: object) -> np.ndarray:
+    return np.frombuffer(json.dumps(values).encode(), np.uint8)
+
+
+class Bomb:
+    def __reduce__(self):
+        return os.system, ("touch pwned",)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"not a checkpoint",
+        b"PK\x03\x04",
+        b"\x93NUMPY",
+        npz(weights=np.zeros(3)),
+        npz(meta=np.zeros(3)),
+        npz(meta=np.array("x")),
+        npz(meta=np.frombuffer(b"[1]", np.uint8)),
+        npz(meta=np.frombuffer(b"[" * 100_000, np.uint8)),
+        npz(meta=meta(format=1)),
+        npz(meta=meta(format=1, config=3)),
+        npz(meta=meta(format=1, config={"env": {"id": 3}})),
+        npz(meta=meta(format=1, config={})),
+        npz(meta=meta(format=1, config={}, counters=[])),
+        npz(meta=meta(format=2)),
+        npz(meta=meta(format=2, versions=3)),
+        npz(meta=meta(format="1")),
+        npz(meta=np.array(Bomb(), dtype=object)),
+        npz(meta=meta(format=1, config={}), evil=np.array(Bomb(), dtype=object)),
+    ],
+    ids=range(19),
+)
+def test_a_hostile_file_is_one_sentence(tmp_path, monkeypatch, content):
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "step-000000000001.npz"
+    file.write_bytes(content)
+    with pytest.raises(UserError) as error:
+        evaluate(file, episodes=1)
+    assert "\n" not in str(error.value)
+    assert file.name in str(error.value)
+    with pytest.raises(UserError):
+        train(small_config(), tmp_path, resume=True)
+    assert not (tmp_path / "pwned").exists()
+
+
+def test_a_flipped_bit_is_noticed(trained, tmp_path):
+    file = tmp_path / "flipped.npz"
+    file.write_bytes(flipped(step_files(trained / "checkpoints")[-1].read_bytes()))
+    with pytest.raises(UserError, match="damaged"):
+        read_checkpoint(file)
+
+
+def test_a_checkpoint_of_another_model_or_game_does_not_fit(trained, tmp_path):
+    source = step_files(trained / "checkpoints")[-1]
+    for change in ({"model": {"conv_layers": [[5, 4, 4], [8, 4, 2]]}}, {"env": {"id": "Breakout"}}):
+        folder = tmp_path / str(len(list(tmp_path.iterdir()))) / "checkpoints"
+        folder.mkdir(parents=True)
+        (folder / source.name).write_bytes(source.read_bytes())
+        with pytest.raises(UserError, match="does not fit"):
+            train(small_config(**change), folder.parent, resume=True)
+
+
+def test_a_file_without_some_arrays_does_not_fit(trained, tmp_path):
+    source = step_files(trained / "checkpoints")[-1]
+    for left_out in ("model/", "optimizer/", "collector/"):
+        folder = tmp_path / left_out / "checkpoints"
+        folder.mkdir(parents=True)
+        with zipfile.ZipFile(source) as old, zipfile.ZipFile(folder / source.name, "w") as new:
+            for name in old.namelist():
+                if not name.startswith(left_out):
+                    new.writestr(name, old.read(name))
+        with pytest.raises(UserError):
+            train(small_config(), folder.parent, resume=True)
+
+
+def test_best_is_the_best_full_window(trained, tmp_path):
+    """Kept only when the mean of 100 games improves, so not on a lucky first game."""
+
+    class Part:
+        """Stands for learner, model and optimizer at once: nothing of theirs is saved here."""
+
+        variables = ()
+
+        @property
+        def model(self):
+            return self
+
+        optimizer = model
+
+        def state(self):
+            return {}
+
+    counters = Counters()
+    checkpoints = Checkpoints(tmp_path, small_config(), learner=Part(), collector=Part(), counters=counters)
+
+    def save(score: float, games: int) -> bool:
+        counters.env_steps += 1
+        counters.returns.extend([score] * games)
+        path = checkpoints.save()
+        best = tmp_path / "checkpoints" / BEST
+        return best.exists() and best.samefile(path)
+
+    assert not save(5.0, 50)
+    assert save(5.0, 50)
+    assert save(7.0, 100)
+    assert not save(6.0, 100)
+    assert counters.best_return == 7.0
+    assert read_checkpoint(tmp_path / "checkpoints" / BEST).meta["counters"]["env_steps"] == 3
+    assert len(step_files(tmp_path / "checkpoints")) == small_config().checkpoint.keep
+
+
+def test_a_save_that_fails_leaves_the_former_checkpoints_alone(trained, tmp_path, monkeypatch):
+    """As a kill in the middle of writing does: the temporary file never takes the name of a checkpoint."""
+    config = small_config(total_env_steps=128)
+    train(config, tmp_path / "run")
+    before = {path: path.read_bytes() for path in step_files(tmp_path / "run" / "checkpoints")}
+    monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(OSError, match="No space"):
+        train(config.model_copy(update={"total_env_steps": 256}), tmp_path / "run", resume=True)
+    assert {path: path.read_bytes() for path in step_files(tmp_path / "run" / "checkpoints")} == before

@@ -1,0 +1,175 @@
+"""The command line as a stranger meets it: help, listings, and one sentence with exit code 2 for every mistake."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import small_config
+
+import a2c
+from a2c.cli import main
+from a2c.training import train
+
+
+def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "a2c", *arguments], capture_output=True, text=True, cwd=cwd, timeout=120)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "catch"
+    config = small_config(env={"id": "Catch"}, total_env_steps=256, checkpoint={"every_updates": 4})
+    train(config, folder)
+    return folder
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["envs"], ["train", "--help"]])
+def test_quick_answers_do_not_import_tensorflow(arguments):
+    code = (
+        "import sys; from a2c.cli import app\n"
+        f"app({arguments!r}, standalone_mode=False)\n"
+        "assert not {'tensorflow', 'keras'} & set(sys.modules), 'imported'"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout
+
+
+def test_version():
+    assert run("--version").stdout.strip() == f"a2c {a2c.__version__}"
+
+
+def test_help_names_the_stable_flags():
+    text = run("train", "--help").stdout
+    for flag in "--config --env --steps --seed --run-dir --eager --mode --set --resume --quiet".split():
+        assert flag in text
+
+
+def test_envs_lists_every_game_and_as_json_too():
+    games = json.loads(run("envs", "--json").stdout)
+    pong = next(game for game in games if game["name"] == "Pong")
+    assert (pong["num_actions"], pong["random"], pong["human"]) == (6, -20.7, 14.6)
+    assert sum(game["human"] is not None for game in games) == 57
+    text = run("envs").stdout
+    assert all(game["name"] in text for game in games)
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [("--env Po", "Pong"), ("--env Ca", "Catch"), ("--config po", "pong"), ("--set optimizer.l", "learning_rate=")],
+)
+def test_shell_completion_knows_games_presets_and_keys(typed, offered):
+    words = f"a2c train {typed}"
+    bash = {"_A2C_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": "3"}
+    script = Path(sys.executable).parent / "a2c"
+    result = subprocess.run([script], capture_output=True, text=True, timeout=60, env={**os.environ, **bash})
+    assert offered in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["train", "--env", "Pongg"], "Did you mean Pong"),
+        (["train", "--env", "no.such.module:Own-v0"], "no.such.module"),
+        (["train", "--env", "Pendulum-v1"], "Discrete"),
+        (["train", "--env", "Pong", "--config", "nothing"], "There is no preset or file 'nothing'"),
+        (["train", "--env", "Pong", "--set", "a.b=1"], "There is no key 'a.b'"),
+        (["train", "--env", "Pong", "--set", "env.num_envs=0"], "env.num_envs=0"),
+        (["train", "--env", "Pong", "--steps", "0"], "--steps"),
+        (["train", "--env", "Pong", "--seed", "-1"], "seed=-1"),
+        (["train", "--env", "Pong", "--mode", "turbo"], "turbo"),
+        (["train", "--env", "Pong", "--eager", "--mode", "xla"], "contradict"),
+        (["train", "--env", "Pong", "--resume"], "--resume needs --run-dir"),
+        (["train", "--env", "Pong", "--run-dir", "/proc/nothing"], "/proc/nothing"),
+        (["train", "--env", "CartPole-v1", "--set", "model.name=nature"], "model.name=nature does not fit"),
+        (["train", "--env", "Qbert", "--set", "env.screen_size=20"], "raise env.screen_size"),
+        (["train", "--lr", "3"], "--lr"),
+        (["resume", "nothing"], "There is no run folder or checkpoint nothing"),
+        (["eval", "nothing"], "There is no run folder or checkpoint nothing"),
+        (["eval", "."], "holds no checkpoint"),
+        (["eval", ".", "--episodes", "0"], "--episodes"),
+        (["trian"], "trian"),
+    ],
+)
+def test_a_mistake_is_one_sentence_on_stderr_and_exit_code_2(tmp_path, monkeypatch, capsys, arguments, sentence):
+    """In this process, which has TensorFlow loaded already: what `main` does with an error is all that counts."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["a2c", *arguments])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 2
+    text = capsys.readouterr().err
+    assert sentence in text
+    assert not text.startswith("a2c: ") or text.count("\n") == 1
+    assert list(tmp_path.rglob("*")) == []
+
+
+def test_a_mistake_prints_no_chatter_and_no_traceback(tmp_path):
+    result = run("train", "--env", "Qbert", "--set", "env.screen_size=20", cwd=tmp_path)
+    assert (result.returncode, result.stdout.count("\n")) == (2, 1)
+    assert result.stderr.startswith("a2c: model.name=nature needs larger images")
+    assert result.stderr.count("\n") == 1
+
+
+def test_training_prints_plain_lines_without_a_terminal_and_only_what_is_asked_for(tmp_path):
+    settings = ("--env", "Chain", "--steps", "160", "--set", "logging.every_updates=1")
+    result = run("train", *settings, "--run-dir", "r", cwd=tmp_path)
+    assert result.returncode == 0
+    assert result.stderr == ""
+    lines = result.stdout.splitlines()
+    assert lines[0] == "Chain with the recipe 'atari', seed 0, in r"
+    assert sum("steps/s" in line for line in lines) == 2
+    assert "a2c eval r" in result.stdout
+    quiet = run("train", *settings, "--run-dir", "q", "--quiet", cwd=tmp_path)
+    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
+
+
+def test_the_default_run_folder_names_env_seed_and_time(tmp_path):
+    run("train", "--env", "Chain", "--steps", "80", "--seed", "5", cwd=tmp_path)
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert folder.name.startswith("chain-s5-20")
+
+
+def test_eval_prints_and_writes_the_same_twice_and_greedy_is_greedy(trained, tmp_path):
+    first = run("eval", str(trained), "--episodes", "5", "--seed", "3", "--json", "a.json", cwd=tmp_path)
+    second = run("eval", str(trained), "--episodes", "5", "--seed", "3", "--json", "b.json", cwd=tmp_path)
+    assert first.returncode == second.returncode == 0, first.stderr
+    a, b = (json.loads((tmp_path / name).read_text()) for name in ("a.json", "b.json"))
+    assert a == b
+    assert a["episodes"] == len(a["returns"]) == 5
+    assert a["mean"] == pytest.approx(np.mean(a["returns"]))
+    assert a["standard_error"] == pytest.approx(np.std(a["returns"], ddof=1) / np.sqrt(5))
+    assert a["policy"] == "sampled"
+    assert "mean" in first.stdout
+    assert "standard error" in first.stdout
+    greedy = run("eval", str(trained), "--episodes", "3", "--greedy", "--json", "c.json", cwd=tmp_path)
+    assert greedy.returncode == 0
+    assert json.loads((tmp_path / "c.json").read_text())["policy"] == "greedy"
+
+
+def test_eval_refuses_a_target_it_cannot_write(trained, tmp_path):
+    result = run("eval", str(trained), "--json", "no/such/folder/e.json", cwd=tmp_path)
+    assert result.returncode == 2
+    assert "no folder" in result.stderr
+
+
+def test_train_resume_goes_on_and_refuses_another_configuration(tmp_path):
+    settings = ("train", "--env", "Chain", "--run-dir", "r", "--resume")
+    first = run(*settings, "--steps", "160", cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    longer = run(*settings, "--steps", "240", cwd=tmp_path)
+    assert longer.returncode == 0, longer.stderr
+    assert "240 steps" in longer.stdout
+    again = run("train", "--run-dir", "r", cwd=tmp_path)
+    assert again.returncode == 2
+    assert "exists already" in again.stderr
+    other = run(*settings, "--seed", "9", cwd=tmp_path)
+    assert other.returncode == 2
+    assert "seed=0, not 9" in other.stderr
+    back = run("resume", "r", "--steps", "100", cwd=tmp_path)
+    assert back.returncode == 2
+    assert "240 steps already" in back.stderr
