@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -175,12 +176,22 @@ def _refuse_existing(run_dir: Path) -> None:
 
 
 def _write_config(run_dir: Path, config: Config) -> None:
-    values = {**dump_config(config), "provenance": versions()}
+    values = {**dump_config(config), "provenance": {**versions(), "git": _git_state()}}
     try:
         run_dir.mkdir(parents=True, exist_ok=True)
         write_atomically(run_dir / "config.yaml", yaml.safe_dump(values, sort_keys=False))
     except OSError as error:
         raise UserError(f"The run folder {run_dir} cannot be written: {error.strerror}.") from None
+
+
+def _git_state() -> str | None:
+    """The commit this code was checked out at, `+changes` where it was edited; None outside a checkout."""
+    git = ["git", "-C", str(Path(__file__).resolve().parent), "describe", "--always", "--dirty=+changes", "--abbrev=40"]
+    try:
+        answer = subprocess.run(git, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.strip()
 
 
 def _evaluation_due(config: Config, counters: Counters, *, finished: bool) -> bool:

@@ -79,7 +79,7 @@ def matched_policy_loss(model, observations, arms, rewards):
 def loss_and_gradients(loss, model, *data) -> tuple[float, list[np.ndarray]]:
     with tf.GradientTape() as tape:
         value = loss(model, *data)
-    gradients = tape.gradient(value, model.trainable_variables, unconnected_gradients="zero")
+    gradients = tape.gradient(value, model.trainable_variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
     return float(value), [gradient.numpy() for gradient in gradients]
 
 

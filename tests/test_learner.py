@@ -1,0 +1,508 @@
+"""The learner against whole updates written by hand in NumPy, and graph execution against eager, bit for bit."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from gymnasium.spaces import Box
+
+from a2c import runtime
+from a2c.config import AlgorithmConfig, Config, ModelConfig, OptimizerConfig, RuntimeConfig, build_config
+from a2c.learner import Learner, build_learner
+from a2c.model import build_model
+from a2c.optimizer import build_optimizer
+from a2c.trajectory import Losses, Trajectory
+
+T, B, A = 6, 5, 3
+GAMMA = 0.9
+VECTORS = Box(-1, 1, (4,), np.float32)
+
+
+@pytest.fixture(autouse=True)
+def exact_numerics():
+    """The passes of the graph optimizer are switched for the whole process: every test starts from exact."""
+    runtime.setup(RuntimeConfig())
+    yield
+    runtime.setup(RuntimeConfig())
+
+
+def make_trajectory(seed: int, space: Box = VECTORS, num_actions: int = A, t: int = T, b: int = B) -> Trajectory:
+    """Random rows with every kind of end: terminated or cut (discount 0), truncated, both in one row, and none."""
+    rng = np.random.default_rng(seed)
+    kind = rng.choice(4, size=(t, b), p=[0.6, 0.15, 0.15, 0.1])
+    kind.flat[:4] = 0, 1, 2, 3
+    if space.dtype == np.uint8:
+        observations = rng.integers(256, size=(t + 1, b, *space.shape), dtype=np.uint8)
+    else:
+        observations = rng.normal(size=(t + 1, b, *space.shape)).astype(np.float32)
+    return Trajectory(
+        observations=observations[:-1],
+        actions=rng.integers(num_actions, size=(t, b), dtype=np.int32),
+        rewards=rng.normal(size=(t, b)).astype(np.float32),
+        discounts=np.where((kind == 1) | (kind == 3), 0.0, GAMMA).astype(np.float32),
+        ends=kind > 0,
+        final_values=np.where(kind >= 2, rng.normal(size=(t, b)) + 2.0, 0.0).astype(np.float32),
+        behaviour_logits=rng.normal(size=(t, b, num_actions)).astype(np.float32),
+        bootstrap_observation=observations[-1],
+    )
+
+
+def set_weights(model: keras.Model, seed: int = 7) -> None:
+    """Weights of a policy that prefers something and biases that are not zero: fresh ones hide mistakes."""
+    rng = np.random.default_rng(seed)
+    for variable in model.trainable_variables:
+        scale = 0.1 if variable.path.endswith("bias") else 1 / np.sqrt(np.prod(variable.shape[:-1]))
+        variable.assign((scale * rng.normal(size=variable.shape)).astype(np.float32))
+
+
+def mlp_learner(algorithm: AlgorithmConfig, optimizer, *, max_grad_norm: float, mode: str) -> Learner:
+    model = build_model(ModelConfig(hidden_sizes=(8, 6)), VECTORS, A, seed=1)
+    set_weights(model)
+    return Learner(model, optimizer, algorithm, num_envs=B, max_grad_norm=max_grad_norm, mode=mode)
+
+
+def weights_of(learner: Learner) -> dict[str, np.ndarray]:
+    return {v.path: v.numpy().copy() for v in learner.model.trainable_variables}
+
+
+# --- a whole update in NumPy, float64, every derivative by hand -----------------------------------------------
+
+
+@dataclasses.dataclass
+class NumpyA2C:
+    """tanh MLP of two layers with two heads, GAE, the A2C loss, clipping, RMSProp of TF1 or Adam."""
+
+    weights: dict[str, np.ndarray]
+    algorithm: AlgorithmConfig
+    optimizer: OptimizerConfig
+    max_grad_norm: float
+
+    def __post_init__(self):
+        self.weights = {path: w.astype(np.float64) for path, w in self.weights.items()}
+        ones = self.optimizer.name == "rmsprop"
+        self.second = {path: np.full(w.shape, float(ones)) for path, w in self.weights.items()}
+        self.first = {path: np.zeros(w.shape) for path, w in self.weights.items()}
+        self.steps = 0
+        layers = sorted({path.split("/")[0] for path in self.weights} - {"policy", "value"})
+        self.layers = layers  # dense_1, dense_2
+
+    def forward(self, x):
+        """Observations [n, d] -> activations of every layer, logits [n, A], values [n]."""
+        activations = [x]
+        for layer in self.layers:
+            x = np.tanh(x @ self.weights[f"{layer}/kernel"] + self.weights[f"{layer}/bias"])
+            activations.append(x)
+        logits = x @ self.weights["policy/kernel"] + self.weights["policy/bias"]
+        values = x @ self.weights["value/kernel"] + self.weights["value/bias"]
+        return activations, logits, values[:, 0]
+
+    def advantages(self, trajectory, values, bootstrap_values):
+        """GAE as a double sum: A_t = sum_k (product of gamma lambda over rows t..k-1) delta_k, up to the first end."""
+        t_max, num_envs = values.shape
+        out = np.zeros((t_max, num_envs))
+        for b in range(num_envs):
+            for t in range(t_max):
+                weight = 1.0
+                for k in range(t, t_max):
+                    if trajectory.ends[k, b]:
+                        following = float(trajectory.final_values[k, b])
+                    else:
+                        following = values[k + 1, b] if k + 1 < t_max else bootstrap_values[b]
+                    discount = float(trajectory.discounts[k, b])
+                    out[t, b] += weight * (float(trajectory.rewards[k, b]) + discount * following - values[k, b])
+                    if trajectory.ends[k, b]:
+                        break
+                    weight *= discount * self.algorithm.gae_lambda
+        return out
+
+    def gradients(self, trajectory):
+        """The losses and the gradients before clipping."""
+        t, b = trajectory.rewards.shape
+        n = t * b
+        stored = trajectory.observations.reshape(n, -1).astype(np.float64)
+        activations, logits, values = self.forward(stored)
+        bootstrap = self.forward(trajectory.bootstrap_observation.astype(np.float64))[2]
+        advantages = self.advantages(trajectory, values.reshape(t, b), bootstrap).reshape(n)
+        returns = advantages + values
+        if self.algorithm.normalize_advantages:
+            advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+        logits = logits - logits.max(axis=1, keepdims=True)
+        pi = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+        log_pi = np.log(pi)
+        actions = trajectory.actions.reshape(n)
+        entropies = -(pi * log_pi).sum(axis=1)
+        losses = {
+            "policy_loss": -np.mean(log_pi[np.arange(n), actions] * advantages),
+            "value_loss": np.mean((returns - values) ** 2),
+            "entropy": entropies.mean(),
+            "explained_variance": 1 - np.var(returns - values) / np.var(returns),
+        }
+        c_v, c_e = self.algorithm.value_loss_coef, self.algorithm.entropy_coef
+        losses["total_loss"] = losses["policy_loss"] + c_v * losses["value_loss"] - c_e * losses["entropy"]
+        d_logits = (pi - np.eye(pi.shape[1])[actions]) * advantages[:, None] / n
+        d_logits += c_e * pi * (log_pi + entropies[:, None]) / n
+        d_values = (-2 * c_v * (returns - values) / n)[:, None]
+        x = activations[-1]
+        gradients = {
+            "policy/kernel": x.T @ d_logits,
+            "policy/bias": d_logits.sum(axis=0),
+            "value/kernel": x.T @ d_values,
+            "value/bias": d_values.sum(axis=0),
+        }
+        d_x = d_logits @ self.weights["policy/kernel"].T + d_values @ self.weights["value/kernel"].T
+        for layer, output, below in zip(self.layers[::-1], activations[:0:-1], activations[-2::-1], strict=True):
+            d_x = d_x * (1 - output**2)
+            gradients[f"{layer}/kernel"] = below.T @ d_x
+            gradients[f"{layer}/bias"] = d_x.sum(axis=0)
+            d_x = d_x @ self.weights[f"{layer}/kernel"].T
+        losses["grad_norm"] = np.sqrt(sum((g**2).sum() for g in gradients.values()))
+        return losses, gradients
+
+    def update(self, trajectory):
+        losses, gradients = self.gradients(trajectory)
+        scale = min(1.0, self.max_grad_norm / losses["grad_norm"])
+        config = self.optimizer
+        losses["learning_rate"] = config.learning_rate
+        self.steps += 1
+        for path, gradient in gradients.items():
+            g = scale * gradient
+            if config.name == "rmsprop":
+                self.second[path] = config.rho * self.second[path] + (1 - config.rho) * g**2
+                self.weights[path] -= config.learning_rate * g / np.sqrt(self.second[path] + config.epsilon)
+            else:
+                self.first[path] = config.beta_1 * self.first[path] + (1 - config.beta_1) * g
+                self.second[path] = config.beta_2 * self.second[path] + (1 - config.beta_2) * g**2
+                correction = np.sqrt(1 - config.beta_2**self.steps) / (1 - config.beta_1**self.steps)
+                step = correction * self.first[path] / (np.sqrt(self.second[path]) + config.epsilon)
+                self.weights[path] -= config.learning_rate * step
+        return losses
+
+
+def algorithm_config(**changes) -> AlgorithmConfig:
+    return AlgorithmConfig(rollout_length=T, gamma=GAMMA, value_loss_coef=0.4, entropy_coef=0.05, **changes)
+
+
+ESTIMATORS = [
+    {"gae_lambda": 1.0},
+    {"gae_lambda": 0.95},
+    {"gae_lambda": 0.95, "normalize_advantages": True},
+    {"gae_lambda": 1.0, "normalize_advantages": True},
+]
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=str)
+def test_gradients_are_those_of_the_numpy_reference(estimator, mode):
+    """Plain descent of rate 1 without clipping: the change of the weights is the gradient itself."""
+    learner = mlp_learner(algorithm_config(**estimator), keras.optimizers.SGD(1.0), max_grad_norm=1e9, mode=mode)
+    before, trajectory = weights_of(learner), make_trajectory(0)
+    reference = NumpyA2C(before, algorithm_config(**estimator), OptimizerConfig(), 1e9)
+    wanted_losses, wanted = reference.gradients(trajectory)
+    losses, after = learner.update(trajectory), weights_of(learner)
+    assert before.keys() == wanted.keys()
+    for path, gradient in wanted.items():
+        assert np.any(np.abs(gradient) > 1e-3), path
+        np.testing.assert_allclose(before[path] - after[path], gradient, rtol=1e-4, atol=5e-7, err_msg=path)
+    assert float(losses.grad_norm) == pytest.approx(wanted_losses["grad_norm"], rel=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+@pytest.mark.parametrize("optimizer", ["rmsprop", "adam"])
+@pytest.mark.parametrize("clip", ["active", "inactive"])
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=str)
+def test_consecutive_updates_are_those_of_the_numpy_reference(estimator, clip, optimizer, mode):
+    """Losses and weights after each of 5 updates; float32 against float64 within 2e-4 relative, 2e-5 absolute."""
+    config = OptimizerConfig(name=optimizer, learning_rate=0.02, epsilon=1e-3, max_grad_norm={"active": 0.1, "inactive": 50}[clip])
+    learner = mlp_learner(
+        algorithm_config(**estimator),
+        build_optimizer(config, total_updates=5),
+        max_grad_norm=config.max_grad_norm,
+        mode=mode,
+    )
+    start = weights_of(learner)
+    reference = NumpyA2C(start, algorithm_config(**estimator), config, config.max_grad_norm)
+    for step in range(5):
+        trajectory = make_trajectory(step)
+        wanted = reference.update(trajectory)
+        assert (wanted["grad_norm"] > config.max_grad_norm) == (clip == "active")
+        losses = learner.update(trajectory)
+        assert set(wanted) == set(Losses._fields)
+        for name, value in losses._asdict().items():
+            assert value.dtype == tf.float32
+            assert float(value) == pytest.approx(wanted[name], rel=2e-4, abs=2e-5), (step, name)
+        for path, weight in weights_of(learner).items():
+            np.testing.assert_allclose(weight, reference.weights[path], rtol=2e-4, atol=2e-5, err_msg=f"{step} {path}")
+    moved = max(float(np.max(np.abs(weight - start[path]))) for path, weight in weights_of(learner).items())
+    assert moved > 100 * 2e-5  # so the tolerance is small against what was learned
+
+
+def test_the_learning_rate_reported_is_the_one_that_was_used():
+    """The linear schedule from inside `update`: 1, 3/4, 1/2, 1/4 of the rate, then 0 and the weights rest."""
+    config = OptimizerConfig(learning_rate=0.02, schedule="linear")
+    learner = mlp_learner(algorithm_config(), build_optimizer(config, total_updates=4), max_grad_norm=0.5, mode="graph")
+    rates, moved = [], []
+    for step in range(5):
+        before = weights_of(learner)
+        rates.append(float(learner.update(make_trajectory(step)).learning_rate))
+        moved.append(any(np.any(before[path] != weight) for path, weight in weights_of(learner).items()))
+    assert rates == pytest.approx([0.02, 0.015, 0.01, 0.005, 0.0], abs=1e-8)
+    assert moved == [True, True, True, True, False]
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+def test_clipping_keeps_the_direction_and_limits_the_global_norm(mode):
+    steps = {}
+    for norm in (1e9, 0.01):
+        learner = mlp_learner(algorithm_config(), keras.optimizers.SGD(1.0), max_grad_norm=norm, mode=mode)
+        before = weights_of(learner)
+        learner.update(make_trajectory(0))
+        steps[norm] = np.concatenate([(before[p] - w).ravel() for p, w in weights_of(learner).items()]).astype(float)
+    assert np.linalg.norm(steps[0.01]) == pytest.approx(0.01, rel=1e-4)
+    np.testing.assert_allclose(steps[0.01], steps[1e9] * 0.01 / np.linalg.norm(steps[1e9]), atol=2e-7)
+
+
+def test_what_the_update_must_not_depend_on():
+    """The logits of the policy that acted (on-policy: none is needed), and what `final_values` say without an end."""
+    results = []
+    for changed in (False, True):
+        learner = mlp_learner(algorithm_config(), keras.optimizers.SGD(1.0), max_grad_norm=1e9, mode="graph")
+        trajectory = make_trajectory(0)
+        if changed:
+            final_values = np.where(trajectory.ends, trajectory.final_values, np.float32(50))
+            trajectory = trajectory._replace(behaviour_logits=trajectory.behaviour_logits + 9, final_values=final_values)
+        learner.update(trajectory)
+        results.append(weights_of(learner))
+    for path, weight in results[0].items():
+        np.testing.assert_array_equal(weight, results[1][path])
+
+
+# --- convolutions: one tape for each sample -----------------------------------------------------------------------
+
+
+IMAGES = Box(0, 255, (4, 20, 20), np.uint8)
+TINY = ((4, 4, 4), (6, 3, 1))
+
+
+@pytest.mark.parametrize("pixels", ["scaled", "standardized"])
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+def test_a_convolutional_update_is_the_sum_of_per_sample_gradients(mode, pixels):
+    t, b = 4, 3
+    model = build_model(ModelConfig(name="small", conv_layers=TINY, pixels=pixels), IMAGES, A, seed=1)
+    set_weights(model)
+    algorithm = algorithm_config(gae_lambda=0.95).model_copy(update={"rollout_length": t})
+    learner = Learner(model, keras.optimizers.SGD(1.0), algorithm, num_envs=b, max_grad_norm=1e9, mode=mode)
+    trajectory = make_trajectory(0, IMAGES, t=t, b=b)
+    values = np.array([[float(model(trajectory.observations[i, j][None])[1][0]) for j in range(b)] for i in range(t)])
+    bootstrap = np.array([float(model(x[None])[1][0]) for x in trajectory.bootstrap_observation])
+    advantages = NumpyA2C({}, algorithm, OptimizerConfig(), 1.0).advantages(trajectory, values, bootstrap)
+    wanted = {v.path: np.zeros(v.shape) for v in model.trainable_variables}
+    for i in range(t):
+        for j in range(b):
+            with tf.GradientTape() as tape:
+                logits, value = model(trajectory.observations[i, j][None])
+                log_pi = tf.nn.log_softmax(logits[0])
+                policy = -log_pi[int(trajectory.actions[i, j])] * float(advantages[i, j])
+                critic = (float(advantages[i, j] + values[i, j]) - value[0]) ** 2
+                loss = policy + 0.4 * critic + 0.05 * tf.reduce_sum(tf.exp(log_pi) * log_pi)
+            gradients = tape.gradient(loss, model.trainable_variables)
+            for variable, gradient in zip(model.trainable_variables, gradients, strict=True):
+                wanted[variable.path] += gradient.numpy().astype(np.float64) / (t * b)
+    before = weights_of(learner)
+    learner.update(trajectory)
+    for path, weight in weights_of(learner).items():
+        scale = np.max(np.abs(wanted[path]))
+        assert scale > 1e-4, path
+        np.testing.assert_allclose(before[path] - weight, wanted[path], rtol=1e-3, atol=2e-4 * scale + 3e-7, err_msg=path)
+
+
+# --- eager = graph, bit for bit -----------------------------------------------------------------------------------
+
+
+PIXELS = Box(0, 255, (4, 42, 42), np.uint8)
+NETWORKS = {
+    "nature": (PIXELS, {"name": "nature"}),
+    "small standardized": (PIXELS, {"name": "small", "pixels": "standardized"}),
+    "impala": (Box(0, 255, (4, 20, 20), np.uint8), {"name": "impala"}),
+    "mlp": (VECTORS, {"name": "mlp"}),
+}
+
+
+def run_config(model: dict, optimizer: dict, mode: str, precision: str = "float32", **algorithm) -> Config:
+    values = {
+        "env": {"num_envs": 4},
+        "model": model,
+        "algorithm": {"rollout_length": 5, "gamma": GAMMA, **algorithm},
+        "optimizer": optimizer,
+        "runtime": {"mode": mode, "precision": precision},
+    }
+    return build_config(values, where="test")
+
+
+def twenty_updates(config: Config, space: Box, updates: int = 20) -> dict[str, np.ndarray]:
+    """Act and update in turn; every weight, optimizer variable, loss, action and logit there was."""
+    learner = build_learner(config, space, A)
+    found = {}
+    for step in range(updates):
+        trajectory = make_trajectory(step, space, t=5, b=4)
+        actions, logits = learner.act(trajectory.bootstrap_observation, np.array([config.seed, step], np.int64))
+        trajectory = trajectory._replace(actions=np.stack([*trajectory.actions[1:], actions]))
+        found[f"step {step}: actions"], found[f"step {step}: logits"] = actions, logits
+        found[f"step {step}: values"] = learner.value(trajectory.bootstrap_observation)
+        for name, loss in learner.update(trajectory)._asdict().items():
+            found[f"step {step}: {name}"] = loss.numpy()
+    for variable in (*learner.model.trainable_variables, *learner.optimizer.variables):
+        found[variable.path] = variable.numpy()
+    return found
+
+
+def differing(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> list[str]:
+    assert first.keys() == second.keys()
+    return [name for name in first if np.asarray(first[name]).tobytes() != np.asarray(second[name]).tobytes()]
+
+
+@pytest.mark.parametrize("optimizer", ["rmsprop", "adam"])
+@pytest.mark.parametrize("network", NETWORKS)
+def test_eager_and_graph_give_the_same_bits(network, optimizer):
+    """Twenty updates; RMSProp with n-step returns and a schedule, Adam with GAE and normalised advantages."""
+    space, model = NETWORKS[network]
+    if optimizer == "adam":
+        settings = {"optimizer": {"name": "adam"}, "gae_lambda": 0.95, "normalize_advantages": True}
+    else:
+        settings = {"optimizer": {"schedule": "linear"}}
+    eager = twenty_updates(run_config(model, mode="eager", **settings), space)
+    graph = twenty_updates(run_config(model, mode="graph", **settings), space)
+    assert differing(eager, graph) == []
+    assert len({eager[f"step {step}: total_loss"].tobytes() for step in range(20)}) == 20  # it did learn something
+
+
+def test_eager_and_graph_give_the_same_bits_in_bfloat16():
+    runtime.setup(RuntimeConfig(precision="mixed_bfloat16"))
+    settings = {"model": {"name": "small"}, "optimizer": {"name": "adam"}, "precision": "mixed_bfloat16"}
+    eager = twenty_updates(run_config(mode="eager", **settings), PIXELS)
+    graph = twenty_updates(run_config(mode="graph", **settings), PIXELS)
+    assert differing(eager, graph) == []
+
+
+def test_the_same_seed_gives_the_same_bits_again_and_another_seed_others():
+    config = run_config({"name": "mlp"}, {"name": "adam"}, "graph")
+    first = twenty_updates(config, VECTORS, updates=3)
+    assert differing(first, twenty_updates(config, VECTORS, updates=3)) == []
+    other = twenty_updates(config.model_copy(update={"seed": 1}), VECTORS, updates=3)
+    assert {"policy/kernel", "step 0: logits", "step 0: total_loss"} <= set(differing(first, other))
+
+
+@pytest.mark.parametrize("network", ["mlp", "small standardized"])
+def test_xla_runs_and_is_close_to_graph(network):
+    """Three updates; XLA fuses and reorders sums, so weights agree within 1e-3 relative and 1e-5 absolute."""
+    space, model = NETWORKS[network]
+    wanted = twenty_updates(run_config(model, {}, "graph"), space, updates=3)
+    config = run_config(model, {}, "xla")
+    runtime.setup(config.runtime)
+    found = twenty_updates(config, space, updates=3)
+    for name, array in wanted.items():
+        np.testing.assert_allclose(found[name], array, rtol=1e-3, atol=1e-5, err_msg=name)
+
+
+# --- tracing, acting ------------------------------------------------------------------------------------------------
+
+
+def preferring(mode: str = "graph") -> Learner:
+    """A learner whose policy is far from uniform."""
+    learner = build_learner(run_config({"name": "mlp"}, {}, mode), VECTORS, A)
+    learner.model.get_layer("policy").bias.assign([0.0, 1.0, -1.0])
+    return learner
+
+
+def observations(n: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(n, *VECTORS.shape)).astype(np.float32)
+
+
+def test_update_is_traced_once():
+    learner = preferring()
+    for step in range(4):
+        learner.update(make_trajectory(step, t=5, b=4))
+    assert learner._update.experimental_get_tracing_count() == 1
+
+
+def test_acting_and_valuing_are_traced_once_for_all_batch_sizes_and_seeds():
+    learner = preferring()
+    for n in (4, 1, 7, 4):
+        actions, logits = learner.act(observations(n), np.array([n, 2**40 + n], np.int64))
+        assert (actions.shape, actions.dtype, logits.shape, logits.dtype) == ((n,), np.int32, (n, A), np.float32)
+        greedy, values = learner.act_greedily(observations(n)), learner.value(observations(n))
+        assert (greedy.shape, greedy.dtype, values.shape, values.dtype) == ((n,), np.int32, (n,), np.float32)
+    for function in (learner._sample, learner._greedy, learner._value):
+        assert function.experimental_get_tracing_count() == 1
+
+
+@pytest.mark.parametrize("wrong", ["shorter", "fewer environments", "wrong dtype"])
+def test_a_trajectory_of_another_shape_is_refused_and_not_traced_again(wrong):
+    learner, trajectory = preferring(), make_trajectory(0, t=5, b=4)
+    other = {
+        "shorter": make_trajectory(0, t=4, b=4),
+        "fewer environments": make_trajectory(0, t=5, b=3),
+        "wrong dtype": trajectory._replace(rewards=trajectory.rewards > 0),
+    }[wrong]
+    before = weights_of(learner)
+    with pytest.raises((TypeError, ValueError)):
+        learner.update(other)
+    for path, weight in weights_of(learner).items():
+        np.testing.assert_array_equal(weight, before[path])
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+def test_acting_changes_no_variable(mode):
+    learner = preferring(mode)
+    learner.update(make_trajectory(0, t=5, b=4))
+    variables = (*learner.model.variables, *learner.optimizer.variables)
+    before = [variable.numpy().copy() for variable in variables]
+    learner.act(observations(4), np.array([1, 2], np.int64))
+    learner.act_greedily(observations(4))
+    learner.value(observations(4))
+    for variable, old in zip(variables, before, strict=True):
+        np.testing.assert_array_equal(variable.numpy(), old, err_msg=variable.path)
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+def test_logits_values_and_greedy_actions_are_the_models(mode):
+    learner, x = preferring(mode), observations(6)
+    set_weights(learner.model)
+    logits, values = (output.numpy() for output in learner.model(x))
+    np.testing.assert_allclose(learner.act(x, np.array([0, 0], np.int64))[1], logits, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(learner.value(x), values, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(learner.act_greedily(x), logits.argmax(axis=1))
+    assert len(set(logits.argmax(axis=1))) > 1
+
+
+def test_the_draw_depends_on_its_seed_only():
+    """Not on global generators, on draws before it, or on the mode; and on both halves of the seed."""
+    x, graph, eager = observations(64), preferring(), preferring("eager")
+    seed = np.array([3, 5], np.int64)
+    wanted, _ = graph.act(x, seed)
+    tf.random.set_seed(99)
+    np.random.seed(99)
+    graph.act(x, np.array([8, 8], np.int64))
+    np.testing.assert_array_equal(graph.act(x, seed)[0], wanted)
+    np.testing.assert_array_equal(eager.act(x, seed)[0], wanted)
+    for other in ([3, 6], [4, 5], [5, 3], [3, 5 + 2**40]):
+        assert np.any(graph.act(x, np.array(other, np.int64))[0] != wanted), other
+
+
+@pytest.mark.parametrize("draws", ["one batch", "many steps"])
+def test_actions_are_drawn_as_often_as_the_policy_says(draws):
+    """Pearson's chi-square over 3 actions: 2 degrees of freedom exceed 18.4 once in 10,000 times."""
+    learner = preferring()
+    if draws == "one batch":
+        x = np.repeat(observations(1), 4_000, axis=0)
+        actions, logits = learner.act(x, np.array([1, 2], np.int64))
+    else:
+        steps = [learner.act(observations(1), np.array([7, step], np.int64)) for step in range(2_000)]
+        actions, logits = np.concatenate([step[0] for step in steps]), steps[0][1]
+    pi = np.exp(logits[0]) / np.exp(logits[0]).sum()
+    expected = len(actions) * pi
+    assert expected.min() > 100
+    assert expected.max() > 3 * expected.min()
+    counts = np.bincount(actions, minlength=A)
+    assert ((counts - expected) ** 2 / expected).sum() < 18.4
