@@ -51,7 +51,9 @@ class Learner:
         any_batch = tf.TensorSpec((None, *observation), model.input.dtype)  # evaluation plays fewer games at once
         row = tf.TensorSpec((num_envs, *observation), model.input.dtype)
         trajectory = trajectory_spec(row, algorithm.rollout_length, num_actions)
-        self._sample = _compile(self._sample_actions, mode, any_batch, tf.TensorSpec((2,), tf.int64))
+        # XLA has no kernel for the draw with a 64-bit seed
+        drawing = "graph" if mode == "xla" else mode
+        self._sample = _compile(self._sample_actions, drawing, any_batch, tf.TensorSpec((2,), tf.int64))
         self._greedy = _compile(self._greedy_actions, mode, any_batch)
         self._value = _compile(self._values, mode, any_batch)
         self._update = _compile(self._apply_update, mode, trajectory)
@@ -78,8 +80,10 @@ class Learner:
 
     def _sample_actions(self, observations: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         logits, _ = self.model(observations)
-        actions = tf.random.stateless_categorical(logits, 1, seed, dtype=tf.int32)
-        return actions[:, 0], logits
+        # Gumbel-max: argmax(logits + Gumbel noise) is a draw from softmax(logits); XLA has no categorical draw
+        uniform = tf.random.stateless_uniform(tf.shape(logits), seed, alg="philox")
+        actions = tf.argmax(logits - tf.math.log(-tf.math.log(uniform)), axis=-1, output_type=tf.int32)
+        return actions, logits
 
     def _greedy_actions(self, observations: tf.Tensor) -> tf.Tensor:
         logits, _ = self.model(observations)

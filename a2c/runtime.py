@@ -22,12 +22,14 @@ def setup(config: RuntimeConfig) -> None:
     Raises:
         UserError: where TensorFlow has started with another number of threads already.
     """
-    try:
-        tf.config.threading.set_intra_op_parallelism_threads(config.threads)
-    except RuntimeError:
-        raise UserError(
-            f"runtime.threads={config.threads} comes too late: TensorFlow runs in this process already."
-        ) from None
+    # the setter refuses even the number that is set, once TensorFlow has started
+    if config.threads != tf.config.threading.get_intra_op_parallelism_threads():
+        try:
+            tf.config.threading.set_intra_op_parallelism_threads(config.threads)
+        except RuntimeError:
+            raise UserError(
+                f"runtime.threads={config.threads} comes too late: TensorFlow runs in this process already."
+            ) from None
     exact = is_exact(config)
     switched_off = INEXACT_PASSES[config.precision] if exact else ()
     passes = {name for group in INEXACT_PASSES.values() for name in group}

@@ -82,6 +82,8 @@ def train(
             StopSignal() as stop,
         ):
             view.start(config, counters)
+            if saved is None:
+                checkpoints.save()  # so that a run killed at any time can be resumed
             clock = Stopwatch(counters)
             finished = counters.env_steps >= config.total_env_steps
             stopping = finished
@@ -186,7 +188,10 @@ def _write_config(run_dir: Path, config: Config) -> None:
 
 def _git_state() -> str | None:
     """The commit this code was checked out at, `+changes` where it was edited; None outside a checkout."""
-    git = ["git", "-C", str(Path(__file__).resolve().parent), "describe", "--always", "--dirty=+changes", "--abbrev=40"]
+    checkout = Path(__file__).resolve().parents[1]
+    if not (checkout / ".git").exists():
+        return None  # installed: a repository further up is not ours
+    git = ["git", "-C", str(checkout), "describe", "--always", "--dirty=+changes", "--abbrev=40"]
     try:
         answer = subprocess.run(git, capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):

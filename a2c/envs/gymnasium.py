@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 from gymnasium.wrappers import AtariPreprocessing, FlattenObservation, FrameStackObservation, TransformObservation
 
-from a2c.config import EnvConfig, UserError, nearest
+from a2c.config import EnvConfig, UserError, env_slug, nearest
 from a2c.envs.games import Game, game_names
 from a2c.envs.toy import TOYS
 from a2c.envs.vector import Outcome
@@ -167,7 +167,7 @@ def _find(env_id: str) -> gym.envs.registration.EnvSpec:
         ids = [spec.id for spec in gym.registry.values() if "ale_py" not in str(spec.entry_point)]
         raise UserError(
             f"There is no environment {env_id!r}; allowed are Atari games, the toys {', '.join(TOYS)}, Gymnasium ids "
-            f"and module:Id-v0.{nearest(name, [*game_names(), *TOYS, *ids])}"
+            f"and module:Id-v0.{nearest(env_slug(name), [*game_names(), *TOYS, *ids])}"
         ) from None
 
 

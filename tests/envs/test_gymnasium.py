@@ -105,7 +105,8 @@ def test_discrete_observations_become_one_hot_float32(env_id: str, size: int) ->
     ("env_id", "message"),
     [
         ("Pnog", "Did you mean Pong"),
-        ("Brakeout", "Did you mean Breakout"),
+        ("ALE/Pnog-v5", "Did you mean Pong"),
+        ("Bowlng", "Did you mean Bowling or Boxing or Pong?"),  # games, not ale-py's ids of one game
         ("Cach", "Did you mean Catch"),
         ("CartPole-v99", "Did you mean CartPole-v1"),
         ("nothing_at_all_like_it", "allowed are Atari games, the toys Catch, Bandit, Chain"),

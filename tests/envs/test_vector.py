@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
+import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.spaces import Box, Discrete
 
 from a2c.config import EnvConfig, UserError
 from a2c.envs import VecEnv, episode_seed, make_vec_env
 from a2c.trajectory import VecStep
 
 CATCH_STEPS = 11  # of one episode on the default grid of 12 rows
+
+
+class Strict(gym.Env):
+    """Ends at its third action 0, pays nothing, and must not be stepped after its end."""
+
+    observation_space = Box(0, 1000, (1,), np.float32)
+    action_space = Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None):
+        super().reset(seed=seed)
+        self.steps, self.left = 0, 3
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: int):
+        assert self.left > 0, "stepped after its end"
+        self.steps += 1
+        self.left -= action == 0
+        return np.full(1, self.steps, np.float32), 0.0, self.left == 0, False, {}
+
+
+gym.register("test/Strict-v0", Strict)
 
 
 def make(env_id: str, num_envs: int = 3, *, seed: int = 0, stream: str = "train") -> VecEnv:
@@ -115,17 +138,25 @@ def test_restore_goes_on_bit_for_bit(env_id: str, steps: int) -> None:
 
 
 def test_an_environment_that_ends_while_it_waits_for_the_others_does_no_harm() -> None:
-    envs = make("CartPole-v1", 2)
-    observations = envs.reset()
-    while True:  # balance the first pole only, until the second has just fallen and started again
-        step = envs.step(np.array([int(observations[0, 2] + observations[0, 3] > 0), 0]))
-        observations = step.observations
-        if step.terminated[1] and envs.state()["episode_lengths"][0] > 60:
-            break
-    assert not step.terminated[0]
-    other = make("CartPole-v1", 2)  # its second pole idles for more than 60 steps and falls
-    np.testing.assert_array_equal(other.restore(envs.state()), observations)
+    envs = make("test/Strict-v0")
+    envs.reset()
+    for t in range(20):
+        step = envs.step(np.array([1, int(t < 13), int(t < 6)]))
+    np.testing.assert_array_equal(envs.state()["episode_lengths"], [20, 1, 2])
+    other = make("test/Strict-v0")  # two of its environments wait for 19 and 18 steps, and end meanwhile
+    np.testing.assert_array_equal(other.restore(envs.state()), step.observations)
     assert_same(play(envs, 40), play(other, 40))
+
+
+def test_a_state_whose_episode_ends_inside_the_replay_is_refused() -> None:
+    envs = make("test/Strict-v0", 2)
+    envs.reset()
+    for _ in range(9):
+        envs.step(np.array([1, 1]))
+    state = envs.state()
+    state["episode_actions"][2:5] = 0
+    with pytest.raises(UserError, match="an episode ends before its actions do"):
+        make("test/Strict-v0", 2).restore(state)
 
 
 def test_restore_works_on_an_environment_that_has_been_used() -> None:

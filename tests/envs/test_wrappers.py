@@ -19,6 +19,7 @@ SETTINGS = {
     "no no-ops": ("MsPacman", 60, {"noop_max": 0}),
     "all actions": ("Seaquest", 60, {"full_action_space": True, "sticky_action_probability": 0.25}),
     "frame limit inside a step": ("Pong", 60, {"max_frames_per_episode": 82}),
+    "frame limit at the end of a step": ("Pong", 60, {"max_frames_per_episode": 84}),
     "other sizes": ("SpaceInvaders", 60, {"screen_size": 100, "frame_stack": 2, "frame_skip": 3}),
     "every frame": ("Pong", 60, {"frame_skip": 1, "frame_stack": 1}),
 }
@@ -55,3 +56,21 @@ def test_a_state_of_one_backend_is_a_state_of_the_other() -> None:
         observations = native.step(actions).observations
     wrappers = make_vec_env(config.model_copy(update={"backend": "wrappers"}), seed=5)
     np.testing.assert_array_equal(wrappers.restore(native.state()), observations)
+
+
+def test_game_over_in_the_last_allowed_frame_is_game_over() -> None:
+    config = EnvConfig(id="Breakout", num_envs=1, frame_skip=1, noop_max=0)
+    actions = np.random.default_rng(0).integers(4, size=(2_000, 1)).repeat(4, axis=0)
+
+    def first_end(config: EnvConfig) -> tuple[int, bool, bool]:
+        envs = make_vec_env(config, seed=0)
+        envs.reset()
+        step = next(step for step in map(envs.step, actions) if step.episodes)
+        return step.episodes[0].frames, bool(step.terminated[0]), bool(step.truncated[0])
+
+    frames, terminated, _ = first_end(config)
+    assert terminated
+    for backend in ("native", "wrappers"):
+        for limit, expected in ((frames, (frames, True, False)), (frames - 1, (frames - 1, False, True))):
+            changed = {"backend": backend, "max_frames_per_episode": limit}
+            assert first_end(config.model_copy(update=changed)) == expected
