@@ -45,6 +45,7 @@ class Mode(StrEnum):
 
 def main() -> None:
     """Run the command line; a user's mistake is one sentence on stderr and exit code 2."""
+    sys.path.append(str(Path.cwd()))  # so that module:Id-v0 finds a module of the current folder
     try:
         app()
     except UserError as error:

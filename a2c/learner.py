@@ -51,9 +51,7 @@ class Learner:
         any_batch = tf.TensorSpec((None, *observation), model.input.dtype)  # evaluation plays fewer games at once
         row = tf.TensorSpec((num_envs, *observation), model.input.dtype)
         trajectory = trajectory_spec(row, algorithm.rollout_length, num_actions)
-        # XLA has no kernel for the draw with a 64-bit seed
-        drawing = "graph" if mode == "xla" else mode
-        self._sample = _compile(self._sample_actions, drawing, any_batch, tf.TensorSpec((2,), tf.int64))
+        self._sample = _compile(self._sample_actions, mode, any_batch, tf.TensorSpec((2,), tf.int64))
         self._greedy = _compile(self._greedy_actions, mode, any_batch)
         self._value = _compile(self._values, mode, any_batch)
         self._update = _compile(self._apply_update, mode, trajectory)
