@@ -89,7 +89,9 @@ def test_a_runs_config_file_can_be_used_again(tmp_path):
     ],
 )
 def test_numbers_in_every_spelling(text, value):
-    assert load_config(config="atari", assignments=[f"optimizer.learning_rate={text}"])[0].optimizer.learning_rate == value
+    assert (
+        load_config(config="atari", assignments=[f"optimizer.learning_rate={text}"])[0].optimizer.learning_rate == value
+    )
 
 
 def test_lists_and_booleans_on_the_command_line():

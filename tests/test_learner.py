@@ -214,7 +214,9 @@ def test_gradients_are_those_of_the_numpy_reference(estimator, mode):
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=str)
 def test_consecutive_updates_are_those_of_the_numpy_reference(estimator, clip, optimizer, mode):
     """Losses and weights after each of 5 updates; float32 against float64 within 2e-4 relative, 2e-5 absolute."""
-    config = OptimizerConfig(name=optimizer, learning_rate=0.02, epsilon=1e-3, max_grad_norm={"active": 0.1, "inactive": 50}[clip])
+    config = OptimizerConfig(
+        name=optimizer, learning_rate=0.02, epsilon=1e-3, max_grad_norm={"active": 0.1, "inactive": 50}[clip]
+    )
     learner = mlp_learner(
         algorithm_config(**estimator),
         build_optimizer(config, total_updates=5),
@@ -271,7 +273,9 @@ def test_what_the_update_must_not_depend_on():
         trajectory = make_trajectory(0)
         if changed:
             final_values = np.where(trajectory.ends, trajectory.final_values, np.float32(50))
-            trajectory = trajectory._replace(behaviour_logits=trajectory.behaviour_logits + 9, final_values=final_values)
+            trajectory = trajectory._replace(
+                behaviour_logits=trajectory.behaviour_logits + 9, final_values=final_values
+            )
         learner.update(trajectory)
         results.append(weights_of(learner))
     for path, weight in results[0].items():
@@ -314,7 +318,9 @@ def test_a_convolutional_update_is_the_sum_of_per_sample_gradients(mode, pixels)
     for path, weight in weights_of(learner).items():
         scale = np.max(np.abs(wanted[path]))
         assert scale > 1e-4, path
-        np.testing.assert_allclose(before[path] - weight, wanted[path], rtol=1e-3, atol=2e-4 * scale + 3e-7, err_msg=path)
+        np.testing.assert_allclose(
+            before[path] - weight, wanted[path], rtol=1e-3, atol=2e-4 * scale + 3e-7, err_msg=path
+        )
 
 
 # --- eager = graph, bit for bit -----------------------------------------------------------------------------------

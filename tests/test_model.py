@@ -271,12 +271,16 @@ def test_the_mlp_flattens_and_uses_tanh():
 
 @pytest.mark.parametrize("name", ["nature", "small", "impala"])
 def test_a_network_for_images_refuses_vectors(name):
-    with pytest.raises(UserError, match=rf"model\.name={name} does not fit .* vectors of shape \(4,\); use model\.name=auto"):
+    with pytest.raises(
+        UserError, match=rf"model\.name={name} does not fit .* vectors of shape \(4,\); use model\.name=auto"
+    ):
         build(vector_space(4), name=name)
 
 
 def test_the_mlp_refuses_images():
-    with pytest.raises(UserError, match=r"model\.name=mlp does not fit observations that are images; use model\.name=auto"):
+    with pytest.raises(
+        UserError, match=r"model\.name=mlp does not fit observations that are images; use model\.name=auto"
+    ):
         build(image_space(4, 84, 84), name="mlp")
 
 

@@ -73,7 +73,9 @@ def assert_close(history, wanted):
 
 
 def largest_difference(history, other) -> float:
-    return max(float(np.max(np.abs(a - b))) for xs, ys in zip(history, other, strict=True) for a, b in zip(xs, ys, strict=True))
+    return max(
+        float(np.max(np.abs(a - b))) for xs, ys in zip(history, other, strict=True) for a, b in zip(xs, ys, strict=True)
+    )
 
 
 RMSPROP = OptimizerConfig(learning_rate=0.05, rho=0.9, epsilon=1e-2)
@@ -83,7 +85,9 @@ RATES = [0.05] * STEPS
 def test_rmsprop_is_tf1s_over_several_steps():
     optimizer = build_optimizer(RMSPROP, total_updates=100)
     assert isinstance(optimizer, RMSPropTF1)
-    assert_close(run(optimizer, gradients()), numpy_rmsprop(gradients(), rates=RATES, rho=0.9, epsilon=1e-2, initial=1.0))
+    assert_close(
+        run(optimizer, gradients()), numpy_rmsprop(gradients(), rates=RATES, rho=0.9, epsilon=1e-2, initial=1.0)
+    )
 
 
 def test_the_rmsprop_oracle_tells_all_known_forms_apart():

@@ -276,7 +276,9 @@ def test_eager_and_graph_give_the_same(gae_lambda):
 
 
 def test_reverse_recursion_of_literals():
-    x = reverse_recursion(tf.constant([[1.0, 1.0], [2.0, 2.0], [4.0, 4.0]]), tf.constant([[0.5, 0.5], [0.5, 0.0], [9, 9]]))
+    x = reverse_recursion(
+        tf.constant([[1.0, 1.0], [2.0, 2.0], [4.0, 4.0]]), tf.constant([[0.5, 0.5], [0.5, 0.0], [9, 9]])
+    )
     np.testing.assert_array_equal(x, [[3.0, 2.0], [4.0, 2.0], [4.0, 4.0]])
 
 

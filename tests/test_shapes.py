@@ -16,8 +16,7 @@ def test_a_wrong_rank_names_function_argument_rank_and_all_shapes():
     with pytest.raises(ValueError) as error:
         check_shapes("some_function", 1, log_probs=np.zeros(4), advantages=np.zeros((4, 1)))
     assert str(error.value) == (
-        "some_function: advantages must have rank 1, got shape (4, 1); "
-        "all shapes: log_probs (4,), advantages (4, 1)"
+        "some_function: advantages must have rank 1, got shape (4, 1); all shapes: log_probs (4,), advantages (4, 1)"
     )
 
 
