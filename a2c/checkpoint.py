@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-import zipfile
-import zlib
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +23,7 @@ from a2c.rollout import RolloutCollector
 
 FORMAT = 1
 BEST = "best.npz"
+STEP_FILE = re.compile(r"step-\d{12,}\.npz")
 
 
 class Saved(NamedTuple):
@@ -33,6 +33,11 @@ class Saved(NamedTuple):
     config: Config
     meta: dict[str, Any]
     arrays: dict[str, np.ndarray]
+
+    @property
+    def env_steps(self) -> int:
+        """Agent steps done when it was written."""
+        return int(self.meta["counters"]["env_steps"])
 
     def group(self, prefix: str) -> dict[str, np.ndarray]:
         """The arrays below `prefix/`, in their order, without it."""
@@ -74,23 +79,27 @@ class Checkpoints:
             _link(temporary, self.folder / BEST)
         temporary.replace(path)
         _sync(self.folder)
-        for old in step_files(self.folder)[: -self.config.checkpoint.keep]:
-            old.unlink()
+        older = [file for file in step_files(self.folder) if file.name < path.name]
+        for file in older[: len(older) + 1 - self.config.checkpoint.keep]:
+            file.unlink()
         return path
 
     def restore(self, saved: Saved) -> None:
-        """Go on exactly where `saved` was written.
+        """Go on exactly where `saved` was written; later checkpoints, damaged as they must be, are dropped.
 
         Raises:
             UserError: where the file does not fit this model, optimizer or environment.
         """
         restore_weights(self.learner, saved)
         _assign(self.learner.optimizer.variables, saved, "optimizer")
+        self.counters.restore(saved.meta["counters"])
         try:
-            self.counters.restore(saved.meta["counters"])
             self.collector.restore(saved.group("collector"))
-        except (KeyError, ValueError, TypeError) as error:
+        except (KeyError, ValueError, TypeError, OverflowError, IndexError) as error:
             raise UserError(f"{saved.path} is not a whole checkpoint: {error!r}; use another one.") from None
+        for file in step_files(self.folder):
+            if file.name > f"step-{self.counters.env_steps:012d}.npz":
+                file.unlink()
 
     def _note_best(self) -> bool:
         mean, best = self.counters.return_mean, self.counters.best_return
@@ -114,22 +123,34 @@ def read_checkpoint(path: Path) -> Saved:
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             meta = json.loads(file["meta"].tobytes())
-            if not isinstance(meta, dict) or "format" not in meta:
-                raise UserError(f"{path} is not a checkpoint of a2c.")
-            if meta["format"] != FORMAT:
-                raise UserError(
-                    f"{path} has format {meta['format']!r}, this version of a2c reads format {FORMAT}; "
-                    f"it was written by a2c {meta.get('versions', {}).get('a2c', 'of unknown version')}."
-                )
             arrays = {key: file[key] for key in file.files if key != "meta"}
+            form = meta["format"]
     except FileNotFoundError:
         raise UserError(f"There is no checkpoint {path}.") from None
-    except (OSError, ValueError, KeyError, EOFError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error,
-            NotImplementedError, MemoryError, RecursionError) as error:  # fmt: skip
-        raise UserError(
-            f"{path} is damaged or not a checkpoint of a2c ({error.__class__.__name__}); use another one."
-        ) from None
-    return Saved(path, build_config(meta.get("config"), where=str(path)), meta, arrays)
+    except Exception as error:  # whatever zipfile, its decompressors, numpy and json raise on hostile bytes
+        reason = error.__class__.__name__
+        raise UserError(f"{path} is damaged or not a checkpoint of a2c ({reason}); use another one.") from None
+    if form != FORMAT:
+        raise UserError(f"{path} has format {form!r}, this version of a2c reads format {FORMAT}; use that version.")
+    config = build_config(meta.get("config"), where=str(path))
+    if not _are_counters(meta.get("counters")):
+        raise UserError(f"{path} is damaged: its counters are not those of a run; use another one.")
+    return Saved(path, config, meta, arrays)
+
+
+def _are_counters(counters: Any) -> bool:
+    """Whether a checkpoint's counters have the names and types of `Counters`, and count from 0."""
+    fresh = Counters().state()
+    if not isinstance(counters, dict) or counters.keys() != fresh.keys():
+        return False
+    numbers = [*counters["returns"], *counters["lengths"]] if _are_lists(counters) else [None]
+    numbers += [counters["seconds"], *([] if counters["best_return"] is None else [counters["best_return"]])]
+    counts = [counters[name] for name in ("updates", "env_steps", "frames", "episodes")]
+    return all(type(n) in (int, float) for n in numbers) and all(type(n) is int and n >= 0 for n in counts)
+
+
+def _are_lists(counters: dict[str, Any]) -> bool:
+    return isinstance(counters["returns"], list) and isinstance(counters["lengths"], list)
 
 
 def find_checkpoint(path: Path) -> tuple[Saved, list[str]]:
@@ -145,7 +166,7 @@ def find_checkpoint(path: Path) -> tuple[Saved, list[str]]:
         raise UserError(f"There is no run folder or checkpoint {path}.")
     if path.is_file():
         return read_checkpoint(path), []
-    folder = path / "checkpoints" if (path / "checkpoints").is_dir() else path
+    folder = path / "checkpoints"
     passed_over: list[str] = []
     for file in reversed(step_files(folder)):
         try:
@@ -153,13 +174,14 @@ def find_checkpoint(path: Path) -> tuple[Saved, list[str]]:
         except UserError as error:
             passed_over.append(str(error))
     if passed_over:
-        raise UserError(f"No checkpoint in {folder} can be read; the latest: {passed_over[0]}")
+        best = f" Try {folder / BEST}." if (folder / BEST).exists() else ""
+        raise UserError(f"No checkpoint of {path} can be read; the latest: {passed_over[0]}{best}")
     raise UserError(f"{path} holds no checkpoint (checkpoints/step-*.npz); name a run folder or a checkpoint file.")
 
 
 def step_files(folder: Path) -> list[Path]:
     """The checkpoints of a folder, oldest first."""
-    return sorted(folder.glob("step-*.npz"))
+    return sorted(file for file in folder.glob("step-*.npz") if STEP_FILE.fullmatch(file.name) and file.is_file())
 
 
 def versions() -> dict[str, str]:
@@ -197,6 +219,7 @@ def _assign(variables: list[Any], saved: Saved, prefix: str) -> None:
 
 def _write(path: Path, arrays: dict[str, np.ndarray]) -> Path:
     temporary = path.with_name(f".{path.name}.tmp")
+    temporary.unlink(missing_ok=True)  # a killed session's may be linked to best.npz: never write into it
     with temporary.open("wb") as file:
         np.savez(file, allow_pickle=False, **arrays)
         file.flush()
@@ -207,7 +230,7 @@ def _write(path: Path, arrays: dict[str, np.ndarray]) -> Path:
 def _link(source: Path, target: Path) -> None:
     temporary = target.with_name(f".{target.name}.tmp")
     temporary.unlink(missing_ok=True)
-    os.link(source, temporary)
+    temporary.hardlink_to(source)
     temporary.replace(target)
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from typer.exceptions import TyperException
 
 from a2c import __version__
 from a2c.config import Config, UserError, all_keys, env_slug, load_config, preset_names
@@ -31,8 +32,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
+out = Console(highlight=False, emoji=False)
+err = Console(stderr=True, highlight=False, emoji=False)
 
 
 class Mode(StrEnum):
@@ -47,18 +48,27 @@ def main() -> None:
     """Run the command line; a user's mistake is one sentence on stderr and exit code 2."""
     sys.path.append(str(Path.cwd()))  # so that module:Id-v0 finds a module of the current folder
     try:
-        app()
+        sys.exit(app(standalone_mode=False))
     except UserError as error:
         fail(str(error))
+    except TyperException as error:
+        message = error.format_message()
+        if not message:
+            sys.exit(2)  # no command: the help has been printed
+        fail(f"{message.rstrip('.')}; see `a2c --help`.")
+    except (typer.Abort, KeyboardInterrupt):
+        sys.exit(130)
     except BrokenPipeError:
         # the reader of our output has left: not an error; keep Python from complaining while it flushes
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
+    except OSError as error:
+        fail(f"{error.filename or 'a file'}: {error.strerror or error}.")
 
 
 def fail(sentence: str) -> None:
     """Print one sentence on stderr and exit with code 2."""
-    err.print(f"a2c: {sentence}", markup=False)
+    _warn(" ".join(sentence.split()))
     sys.exit(2)
 
 
@@ -142,14 +152,16 @@ def train(
         raise UserError("--resume needs --run-dir, the run to go on with; or use `a2c resume RUN`.")
     overrides = {"total_env_steps": steps, "seed": seed, "runtime.mode": "eager" if eager else mode and mode.value}
     settings, source = load_config(config=config, env_id=env, overrides=overrides, assignments=set_ or [])
-    if resume and run_dir is not None and run_dir.exists() and any(run_dir.glob("checkpoints/step-*.npz")):
-        given = any((config, env, steps, seed is not None, eager, mode, set_))
+    if resume and run_dir is not None and any(run_dir.glob("checkpoints/step-*.npz")):
         stored = quietly("a2c.checkpoint").find_checkpoint(run_dir)[0].config
-        _run(_same_run(settings, stored, run_dir) if given else stored, run_dir, resume=True, quiet=quiet)
+        if not (config or env or seed is not None or eager or mode or set_):
+            settings = stored
+        total = settings.total_env_steps if _gives_steps(steps, set_) else stored.total_env_steps
+        _resume(settings.model_copy(update={"total_env_steps": steps or total}), run_dir, quiet=quiet)
         return
     run_dir = run_dir or _default_run_dir(settings)
     if not quiet:
-        out.print(f"{settings.env.id} with the recipe {source!r}, seed {settings.seed}, in {run_dir}", markup=False)
+        _print(f"{settings.env.id} with the recipe {source!r}, seed {settings.seed}, in {run_dir}")
     _run(settings, run_dir, resume=False, quiet=quiet)
 
 
@@ -162,15 +174,8 @@ def resume_(
     """Go on with a run from its latest checkpoint, exactly as if it had never stopped."""
     if run.is_file():
         raise UserError(f"{run} is a file; name the run's folder.")
-    saved, _ = quietly("a2c.checkpoint").find_checkpoint(run)
-    done, settings = saved.meta["counters"]["env_steps"], saved.config
-    if steps is not None:
-        if steps < done:
-            raise UserError(f"{run} has done {done:,} steps already; --steps is the total, give {done:,} or more.")
-        settings = settings.model_copy(update={"total_env_steps": steps})
-    if not quiet:
-        out.print(f"{settings.env.id}: going on from {done:,} steps in {run}", markup=False)
-    _run(settings, run, resume=True, quiet=quiet)
+    settings = quietly("a2c.checkpoint").find_checkpoint(run)[0].config
+    _resume(settings.model_copy(update={"total_env_steps": steps or settings.total_env_steps}), run, quiet=quiet)
 
 
 @app.command("eval")
@@ -187,8 +192,8 @@ def eval_(
     json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the result there.")] = None,
 ) -> None:
     """Play whole games with raw scores."""
-    if json_file is not None and not json_file.absolute().parent.is_dir():
-        raise UserError(f"--json {json_file}: there is no folder {json_file.absolute().parent}.")
+    if json_file is not None and (json_file.is_dir() or not json_file.absolute().parent.is_dir()):
+        raise UserError(f"--json {json_file} must be a file in a folder that exists.")
     evaluation = quietly("a2c.evaluation")
     with err.status("playing") as status:
         scores: list[float] = []
@@ -261,22 +266,14 @@ def _progress(quiet: bool) -> Progress:
     return (progress.LiveProgress if out.is_terminal else progress.PlainProgress)(out)  # type: ignore[no-any-return]
 
 
-def _same_run(given: Config, stored: Config, run_dir: Path) -> Config:
-    """The given configuration if it is that of the run, its length apart."""
-    mine, theirs = given.model_dump(), stored.model_dump()
-    for key in all_keys():
-        a, b = _lookup(mine, key), _lookup(theirs, key)
-        if a != b and key != "total_env_steps":
-            raise UserError(
-                f"{run_dir} was started with {key}={b}, not {a}; leave it out, or choose another --run-dir."
-            )
-    return given
+def _resume(config: Config, run_dir: Path, *, quiet: bool) -> None:
+    if not quiet:
+        _print(f"{config.env.id}: going on in {run_dir} to {config.total_env_steps:,} steps")
+    _run(config, run_dir, resume=True, quiet=quiet)
 
 
-def _lookup(values: dict[str, Any], key: str) -> Any:
-    for part in key.split("."):
-        values = values[part]
-    return values
+def _gives_steps(steps: int | None, assignments: list[str] | None) -> bool:
+    return steps is not None or any(text.split("=")[0].strip() == "total_env_steps" for text in assignments or [])
 
 
 def _default_run_dir(config: Config) -> Path:
@@ -284,29 +281,30 @@ def _default_run_dir(config: Config) -> Path:
 
 
 def _warn(sentence: str) -> None:
-    err.print(f"a2c: {sentence}", markup=False)
+    err.print(f"a2c: {sentence}", markup=False, soft_wrap=True)
+
+
+def _print(text: str) -> None:
+    out.print(text, markup=False, soft_wrap=True)
 
 
 def _print_summary(summary: TrainSummary) -> None:
     counters = summary.counters
-    score = "no game ended yet" if counters.return_mean is None else (
-        f"mean return of the last {len(counters.returns)} training games {counters.return_mean:.2f}"
-    )  # fmt: skip
-    minutes = counters.seconds / 60
-    out.print(f"{counters.env_steps:,} steps, {counters.updates:,} updates, {minutes:.1f} minutes: {score}.")
+    score = "no game ended yet"
+    if counters.return_mean is not None:
+        score = f"mean return of the last {len(counters.returns)} training games {counters.return_mean:.2f}"
+    _print(f"{counters.env_steps:,} steps, {counters.updates:,} updates, {counters.seconds / 60:.1f} minutes: {score}.")
     if summary.evaluation is not None:
         _print_evaluation(summary.evaluation)
     if summary.signal is not None:
-        out.print("Stopped and saved. Go on with:")
-        out.print(f"  a2c resume {summary.run_dir}", markup=False, soft_wrap=True)
+        _print(f"Stopped and saved. Go on with:\n  a2c resume {summary.run_dir}")
     else:
-        out.print(f"Saved in {summary.run_dir}. Play whole games with it:", markup=False, soft_wrap=True)
-        out.print(f"  a2c eval {summary.run_dir}", markup=False, soft_wrap=True)
+        _print(f"Saved in {summary.run_dir}. Play whole games with it:\n  a2c eval {summary.run_dir}")
 
 
 def _print_evaluation(result: EvalResult) -> None:
     error = "" if result.standard_error is None else f" ± {result.standard_error:.2f} (standard error)"
-    out.print(f"{result.env}: mean {result.mean:.2f}{error} over {result.episodes} whole games", markup=False)
+    _print(f"{result.env}: mean {result.mean:.2f}{error} over {result.episodes} whole games")
     table = Table.grid(padding=(0, 2))
     table.add_row("median", f"{result.median:g}, from {result.minimum:g} to {result.maximum:g}")
     if result.human_normalized is not None:

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 NonNegativeInt = Annotated[int, Field(ge=0)]
 PositiveInt = Annotated[int, Field(ge=1)]
+Size = Annotated[int, Field(ge=1, le=65_536)]  # of what memory is allocated for
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Probability = Annotated[float, Field(ge=0, le=1)]
@@ -39,18 +40,20 @@ class EnvConfig(Section):
 
     id: str = "Pong"  # an Atari game, a toy (Catch, Bandit, Chain), any Gymnasium id, or module:Id-v0
     backend: Literal["native", "wrappers"] = "native"  # ale-py's C++ vector env, or Gymnasium's wrapper stack
-    num_envs: PositiveInt = 16  # [zoo]
-    threads: NonNegativeInt = 0  # emulator threads; 0 = one per core
+    num_envs: Annotated[int, Field(ge=1, le=4096)] = 16  # [zoo]
+    threads: Annotated[int, Field(ge=0, le=1024)] = 0  # emulator threads; 0 = one per core
     sticky_action_probability: Probability = 0.0  # [zoo]; 0.25 is Machado et al. 2018, see configs/machado.yaml
     full_action_space: bool = False  # all 18 actions instead of the game's own
     cut_on_life_loss: bool = True  # [zoo], [oa]: a lost life ends the return, never the game
     reward_clipping: Literal["auto", "sign", "none"] = "auto"  # for the loss only; auto = sign on Atari [oa]
-    frame_skip: PositiveInt = 4  # [ale]
-    frame_stack: PositiveInt = 4  # [ale]
+    frame_skip: Annotated[int, Field(ge=1, le=1000)] = 4  # [ale]
+    frame_stack: Annotated[int, Field(ge=1, le=15)] = 4  # [ale]
     screen_size: Annotated[int, Field(ge=16, le=210)] = 84  # [ale]; pixels of each side
-    noop_max: NonNegativeInt = 30  # [ale]
+    noop_max: Annotated[int, Field(ge=0, le=100_000)] = 30  # [ale]
     fire_reset: bool = True  # [oa]
-    max_frames_per_episode: PositiveInt = 108_000  # [ale]: 30 minutes at 60 frames a second
+    max_frames_per_episode: Annotated[int, Field(ge=1, le=2**31 - 1)] = (
+        108_000  # [ale]: 30 minutes at 60 frames a second
+    )
 
 
 class ModelConfig(Section):
@@ -62,14 +65,14 @@ class ModelConfig(Section):
     # makes a ball of two pixels stand out from its background: Pong takes off in a third of the steps
     pixels: Literal["scaled", "standardized"] = "scaled"
     # (filters, kernel, stride) of each convolution of nature and small; None = their own, made for 84 x 84
-    conv_layers: tuple[tuple[PositiveInt, PositiveInt, PositiveInt], ...] | None = None
-    hidden_sizes: tuple[PositiveInt, ...] = (64, 64)  # of the MLP
+    conv_layers: tuple[tuple[Size, Size, Size], ...] | None = None
+    hidden_sizes: tuple[Size, ...] = (64, 64)  # of the MLP
 
 
 class AlgorithmConfig(Section):
     """The A2C estimator and its loss."""
 
-    rollout_length: PositiveInt = 5  # [zoo], [a3c]
+    rollout_length: Annotated[int, Field(ge=1, le=4096)] = 5  # [zoo], [a3c]
     gamma: Probability = 0.99  # [zoo], [a3c]
     gae_lambda: Probability = 1.0  # 1 = n-step returns [zoo]
     normalize_advantages: bool = False  # [zoo]
@@ -81,7 +84,7 @@ class OptimizerConfig(Section):
     """The optimizer of the sum of the losses."""
 
     name: Literal["rmsprop", "adam"] = "rmsprop"  # RMSProp as TF1 had it, see optimizer.py [oa]
-    learning_rate: Positive = 7e-4  # [zoo]
+    learning_rate: Annotated[float, Field(gt=0, le=1e3, allow_inf_nan=False)] = 7e-4  # [zoo]
     schedule: Literal["constant", "linear"] = "constant"  # [zoo]; linear falls to 0 over the run [oa]
     rho: Probability = 0.99  # RMSProp's decay [zoo]
     beta_1: Annotated[float, Field(ge=0, lt=1)] = 0.9  # Adam (Kingma and Ba 2015)
@@ -97,7 +100,7 @@ class RuntimeConfig(Section):
     precision: Literal["float32", "mixed_bfloat16"] = "float32"
     # exact: eager and graph give the same bits; auto = exact wherever that is possible (not under XLA)
     numerics: Literal["auto", "exact", "fast"] = "auto"
-    threads: NonNegativeInt = 0  # TensorFlow's intra-op threads; 0 = one per core
+    threads: Annotated[int, Field(ge=0, le=1024)] = 0  # TensorFlow's intra-op threads; 0 = one per core
 
     @model_validator(mode="after")
     def _xla_is_never_exact(self) -> RuntimeConfig:
@@ -215,9 +218,17 @@ def parse_assignment(text: str) -> tuple[str, Any]:
         )
     try:
         value = yaml.safe_load(raw)
-    except yaml.YAMLError:
-        raise UserError(f"--set {key}: the value {raw!r} cannot be read as YAML; quote it.") from None
+    except (yaml.YAMLError, ValueError, RecursionError):
+        raise UserError(f"--set {key}: the value {raw[:80]!r} cannot be read as YAML; quote it.") from None
     return key, raw if isinstance(value, str) or value is None else value
+
+
+def lookup(config: Config, key: str) -> Any:
+    """The value of a dotted key."""
+    value: Any = config
+    for part in key.split("."):
+        value = getattr(value, part)
+    return value
 
 
 def preset_names() -> list[str]:
@@ -239,7 +250,7 @@ def all_keys() -> list[str]:
 
 def env_slug(env_id: str) -> str:
     """`ALE/SpaceInvaders-v5` -> `space_invaders`, `Pong` -> `pong`: for folder and preset names."""
-    name = re.sub(r"-v\d+$", "", env_id.rsplit("/", 1)[-1].rsplit(":", 1)[-1])
+    name = re.sub(r"(NoFrameskip|Deterministic)?-v\d+$", "", env_id.rsplit("/", 1)[-1].rsplit(":", 1)[-1])
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
     return re.sub(r"[^a-z0-9_.]+", "-", name).strip("-") or "env"
 
@@ -259,7 +270,7 @@ def _presets_folder() -> Path:
 
 def _read_source(config: str | Path | None, env_id: str | None) -> tuple[str, dict[str, Any]]:
     if config is None:
-        own = env_slug(env_id or EnvConfig().id)
+        own = env_slug(str(env_id or EnvConfig().id))
         config = own if own in preset_names() else "atari"
     text = str(config)
     if text in preset_names():
@@ -281,7 +292,7 @@ def read_config_file(path: Path) -> dict[str, Any]:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path} cannot be read: {error.__class__.__name__}.") from None
-    except (yaml.YAMLError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         line = getattr(getattr(error, "problem_mark", None), "line", None)
         place = "" if line is None else f" at line {line + 1}"
         raise UserError(f"{path} is not valid YAML{place}.") from None
@@ -300,7 +311,8 @@ def _assign(values: dict[str, Any], key: str, value: Any) -> None:
         raise UserError(f"There is no key {key!r}.{nearest(key, all_keys())} See the README for all keys.")
     *sections, leaf = key.split(".")
     for section in sections:
-        inner = values.setdefault(section, {})
+        inner = values.get(section)
+        inner = values[section] = {} if inner is None else inner
         if not isinstance(inner, dict):
             raise UserError(f"The section {section!r} of the configuration must hold keys, not {inner!r}.")
         values = inner

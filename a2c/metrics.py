@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import socket
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -144,11 +143,9 @@ class TensorBoardWriter:
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
         self.event_pb2, self.summary_pb2 = event_pb2, summary_pb2
-        self.writer = EventFileWriter(str(folder), filename_suffix=f".{socket.gethostname()}")
-        if env_steps:
-            # TensorBoard hides what an interrupted session wrote beyond the checkpoint this one starts from
-            start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-            self._add(env_steps + 1, session_log=start)
+        self.writer = EventFileWriter(str(folder))
+        # TensorBoard hides what an interrupted session wrote beyond the checkpoint this one starts from
+        self._add(env_steps + 1, session_log=event_pb2.SessionLog(status=event_pb2.SessionLog.START))
 
     def write(self, record: Record) -> None:
         """Add one event with all scalars."""
@@ -196,7 +193,7 @@ def open_writers(run_dir: Path, *, tensorboard: bool, env_steps: int) -> Writers
 
 
 def _lines(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
 
 
 def _env_steps(line: str) -> float:

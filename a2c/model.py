@@ -15,8 +15,10 @@ import tensorflow as tf
 
 from a2c.config import ModelConfig, UserError
 
-NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # filters, kernel, stride: Mnih et al. 2015
-SMALL = ((16, 8, 4), (32, 4, 2))  # Mnih et al. 2013 and the A3C paper's feed-forward network
+Convolutions = tuple[tuple[int, int, int], ...]  # filters, kernel, stride of each
+
+NATURE: Convolutions = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # Mnih et al. 2015
+SMALL: Convolutions = ((16, 8, 4), (32, 4, 2))  # Mnih et al. 2013 and the A3C paper's feed-forward network
 IMPALA = (16, 32, 32)  # filters of the residual sections: Espeholt et al. 2018, arXiv 1802.01561
 
 
@@ -40,26 +42,23 @@ def build_model(
     """
     shape = tuple(observation_space.shape)
     name = config.name
-    is_image = len(shape) == 3
+    is_image = len(shape) == 3 and observation_space.dtype == np.uint8
     if name == "auto":
         name = "nature" if is_image else "mlp"
     if is_image != (name != "mlp"):
-        kind = "images" if is_image else f"vectors of shape {shape}"
+        kind = "uint8 images" if is_image else f"{observation_space.dtype} arrays of shape {shape}"
         raise UserError(f"model.name={name} does not fit observations that are {kind}; use model.name=auto.")
     trunk = _Trunk(dtype, seed)
     observations = keras.Input(shape, dtype=str(observation_space.dtype), name="observations")
-    try:
-        if name == "mlp":
-            features = trunk.mlp(trunk.flat_floats(observations), config.hidden_sizes)
+    if name == "mlp":
+        features = trunk.mlp(trunk.flat_floats(observations), config.hidden_sizes)
+    else:
+        pixels = trunk.pixels(observations, standardized=config.pixels == "standardized")
+        if name == "impala":
+            features = trunk.impala(pixels, IMPALA, 256)
         else:
-            pixels = trunk.pixels(observations, standardized=config.pixels == "standardized")
-            if name == "impala":
-                features = trunk.impala(pixels, IMPALA, 256)
-            else:
-                layers, units = (NATURE, 512) if name == "nature" else (SMALL, 256)
-                features = trunk.convolutions(pixels, config.conv_layers or layers, units)
-    except ValueError:
-        raise UserError(f"model.name={name} needs larger images than {shape}; raise env.screen_size.") from None
+            own, units = (NATURE, 512) if name == "nature" else (SMALL, 256)
+            features = trunk.convolutions(pixels, own if config.conv_layers is None else config.conv_layers, units)
     logits = trunk.head("policy", num_actions, 0.01)(features)
     value = trunk.head("value", 1, 1.0)(features)
     value = keras.layers.Reshape((), name="values", dtype="float32")(value)
@@ -155,8 +154,13 @@ class _Trunk:
     def head(self, name: str, units: int, gain: float) -> keras.layers.Layer:
         return keras.layers.Dense(units, kernel_initializer=self.orthogonal(gain), dtype="float32", name=name)
 
-    def convolutions(self, x: Any, layers: tuple[tuple[int, int, int], ...], units: int) -> Any:
+    def convolutions(self, x: Any, layers: Convolutions, units: int) -> Any:
         for filters, kernel, stride in layers:
+            if min(x.shape[1:3]) < kernel:
+                raise UserError(
+                    f"The images are too small for the model: a convolution of {kernel} x {kernel} meets "
+                    f"{x.shape[1]} x {x.shape[2]} pixels; raise env.screen_size, or set smaller model.conv_layers."
+                )
             x = self.relu(self.conv(x, filters, kernel, stride))
         return self.relu(self.dense(keras.layers.Flatten(dtype=self.dtype)(x), units))
 

@@ -89,5 +89,8 @@ class RolloutCollector:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on exactly where `state` was taken: the running episodes are played again up to there."""
-        self.draws = int(state["draws"])
+        draws = int(state["draws"])
+        if not 0 <= draws < 2**63:
+            raise ValueError(f"draws={draws}")
+        self.draws = draws
         self.observations = self.envs.restore({key: value for key, value in state.items() if key != "draws"})

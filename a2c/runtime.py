@@ -11,7 +11,7 @@ from a2c.config import RuntimeConfig, UserError
 
 # Grappler passes that change the last bits of a graph's results against eager execution, by precision
 INEXACT_PASSES = {
-    "float32": ("arithmetic_optimization", "constant_folding"),
+    "float32": ("arithmetic_optimization", "constant_folding", "remapping"),  # remapping: it fuses tanh
     "mixed_bfloat16": ("arithmetic_optimization", "constant_folding", "remapping", "layout_optimizer"),
 }
 

@@ -14,10 +14,10 @@ from types import FrameType
 import yaml
 
 from a2c.checkpoint import Checkpoints, Saved, find_checkpoint, versions, write_atomically
-from a2c.config import Config, UserError, dump_config
+from a2c.config import Config, UserError, all_keys, dump_config, lookup
 from a2c.envs import make_vec_env
 from a2c.evaluation import EvalResult, evaluate_learner
-from a2c.learner import build_learner
+from a2c.learner import Learner, build_learner
 from a2c.metrics import Counters, Record, make_record, open_writers
 from a2c.progress import Progress
 from a2c.rollout import RolloutCollector
@@ -46,7 +46,7 @@ def train(
     """Train an agent.
 
     Args:
-        config: everything that decides the run.
+        config: everything that decides the run; with `resume` that of the run, its length apart.
         run_dir: the run's folder; a new one, or with `resume` one that holds a checkpoint.
         resume: go on from the latest good checkpoint of `run_dir`, to the same bits as if never stopped.
         progress: what the user sees; nothing by default.
@@ -56,12 +56,13 @@ def train(
         UserError: where the folder, the environment or the checkpoint does not allow it.
     """
     run_dir = Path(run_dir)
-    saved = _latest(run_dir, warn) if resume else None
+    saved = _latest(run_dir, config, warn) if resume else None
     if saved is None:
         _refuse_existing(run_dir)
     setup(config.runtime)
     counters = Counters()
-    with closing(make_vec_env(config.env, seed=config.seed)) as envs:
+    record, evaluation = None, None
+    with StopSignal() as stop, closing(make_vec_env(config.env, seed=config.seed)) as envs:
         learner = build_learner(config, envs.observation_space, envs.num_actions)
         collector = RolloutCollector(
             envs,
@@ -72,39 +73,39 @@ def train(
             action_seed=stream_seed(config.seed, "actions"),
         )
         checkpoints = Checkpoints(run_dir, config, learner=learner, collector=collector, counters=counters)
-        if saved is not None:
+        if saved is None:
+            _make_folder(run_dir)
+            checkpoints.save()  # first of all, so that a run killed at any time can be resumed
+        else:
             checkpoints.restore(saved)
         _write_config(run_dir, config)
-        record, evaluation = None, None
         with (
             open_writers(run_dir, tensorboard=config.logging.tensorboard, env_steps=counters.env_steps) as writers,
             progress or Progress() as view,
-            StopSignal() as stop,
         ):
             view.start(config, counters)
-            if saved is None:
-                checkpoints.save()  # so that a run killed at any time can be resumed
             clock = Stopwatch(counters)
             finished = counters.env_steps >= config.total_env_steps
-            stopping = finished
-            while not stopping:
+            while not finished and stop.signal is None:
                 trajectory, episodes = collector.collect()
                 losses = learner.update(trajectory)
                 counters.advance(config.env_steps_per_update, envs.frames_per_step, episodes)
                 clock.tick()
                 finished = counters.env_steps >= config.total_env_steps
-                stopping = finished or stop.signal is not None
                 if finished or counters.updates % config.logging.every_updates == 0:
                     record = make_record(counters, losses, clock.lap())
                     writers.write(record)
                     view.show(record, counters)
-                if _evaluation_due(config, counters, finished=finished):
-                    evaluation = evaluate_learner(learner, config, str(run_dir), counters.env_steps)
-                    evaluation.write(run_dir / "eval.json")
+                if _due(config.evaluation.every_updates, counters) and config.evaluation.episodes and not finished:
+                    _evaluate(learner, config, run_dir, counters)
                     clock.skip()
-                if stopping or counters.updates % config.checkpoint.every_updates == 0:
+                if finished or _due(config.checkpoint.every_updates, counters):
                     checkpoints.save()
-    return TrainSummary(run_dir, counters, record, evaluation, stop.signal)
+            if not finished:
+                checkpoints.save()
+    if finished and config.evaluation.episodes and (record or not (run_dir / "eval.json").exists()):
+        evaluation = _evaluate(learner, config, run_dir, counters)
+    return TrainSummary(run_dir, counters, record, evaluation, None if finished else stop.signal)
 
 
 class Stopwatch:
@@ -165,25 +166,42 @@ class StopSignal:
             signal.signal(number, handler)
 
 
-def _latest(run_dir: Path, warn: Callable[[str], None]) -> Saved:
+def _latest(run_dir: Path, config: Config, warn: Callable[[str], None]) -> Saved:
+    """The checkpoint to go on from, if `config` is that of the run, its length apart."""
     saved, passed_over = find_checkpoint(run_dir)
     for text in passed_over:
         warn(text)
+    for key in all_keys():
+        given, stored = lookup(config, key), lookup(saved.config, key)
+        if given != stored and key != "total_env_steps":
+            raise UserError(
+                f"{run_dir} was started with {key}={stored}, not {given}; leave that out, or start a new run."
+            )
+    if config.total_env_steps < saved.env_steps and config.total_env_steps != saved.config.total_env_steps:
+        raise UserError(
+            f"{run_dir} has done {saved.env_steps:,} steps already; --steps is the total, give at least that."
+        )
+    if saved.meta.get("versions") != versions():
+        warn(f"{run_dir} was made with other versions than those here: it goes on, but not to the same bits.")
     return saved
 
 
 def _refuse_existing(run_dir: Path) -> None:
-    if run_dir.exists() and (not run_dir.is_dir() or any(run_dir.iterdir())):
+    """A folder with nothing but the temporary files of a killed start is as good as new."""
+    if run_dir.is_file() or any(file.is_file() and not file.name.startswith(".") for file in run_dir.rglob("*")):
         raise UserError(f"{run_dir} exists already; go on with `a2c resume {run_dir}`, or choose another --run-dir.")
+
+
+def _make_folder(run_dir: Path) -> None:
+    try:
+        run_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"The run folder {run_dir} cannot be made: {error.strerror}.") from None
 
 
 def _write_config(run_dir: Path, config: Config) -> None:
     values = {**dump_config(config), "provenance": {**versions(), "git": _git_state()}}
-    try:
-        run_dir.mkdir(parents=True, exist_ok=True)
-        write_atomically(run_dir / "config.yaml", yaml.safe_dump(values, sort_keys=False))
-    except OSError as error:
-        raise UserError(f"The run folder {run_dir} cannot be written: {error.strerror}.") from None
+    write_atomically(run_dir / "config.yaml", yaml.safe_dump(values, sort_keys=False))
 
 
 def _git_state() -> str | None:
@@ -199,6 +217,11 @@ def _git_state() -> str | None:
     return answer.stdout.strip()
 
 
-def _evaluation_due(config: Config, counters: Counters, *, finished: bool) -> bool:
-    every = config.evaluation.every_updates
-    return config.evaluation.episodes > 0 and (finished or (every > 0 and counters.updates % every == 0))
+def _due(every_updates: int, counters: Counters) -> bool:
+    return every_updates > 0 and counters.updates % every_updates == 0
+
+
+def _evaluate(learner: Learner, config: Config, run_dir: Path, counters: Counters) -> EvalResult:
+    result = evaluate_learner(learner, config, str(run_dir), counters.env_steps)
+    result.write(run_dir / "eval.json")
+    return result

@@ -4,15 +4,19 @@ import io
 import json
 import os
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import small_config
 
 from a2c.checkpoint import BEST, Checkpoints, find_checkpoint, read_checkpoint, step_files
-from a2c.config import UserError
+from a2c.config import Config, UserError
+from a2c.envs import make_vec_env
 from a2c.evaluation import evaluate
+from a2c.learner import build_learner
 from a2c.metrics import Counters
+from a2c.rollout import RolloutCollector
 from a2c.training import train
 
 
@@ -68,6 +72,9 @@ def meta(**values: object) -> np.ndarray:
     return np.frombuffer(json.dumps(values).encode(), np.uint8)
 
 
+COUNTERS = Counters().state()
+
+
 class Bomb:
     def __reduce__(self):
         return os.system, ("touch pwned",)
@@ -90,13 +97,18 @@ class Bomb:
         npz(meta=meta(format=1, config={"env": {"id": 3}})),
         npz(meta=meta(format=1, config={})),
         npz(meta=meta(format=1, config={}, counters=[])),
+        npz(meta=meta(format=1, config={}, counters=COUNTERS | {"env_steps": "x"})),
+        npz(meta=meta(format=1, config={}, counters=COUNTERS | {"env_steps": -5})),
+        npz(meta=meta(format=1, config={}, counters=COUNTERS | {"returns": ["a"]})),
+        npz(meta=meta(format=1, config={}, counters=COUNTERS | {"returns": 3})),
+        npz(meta=meta(format=1, config={}, counters=COUNTERS | {"advance": 3})),
         npz(meta=meta(format=2)),
         npz(meta=meta(format=2, versions=3)),
         npz(meta=meta(format="1")),
         npz(meta=np.array(Bomb(), dtype=object)),
         npz(meta=meta(format=1, config={}), evil=np.array(Bomb(), dtype=object)),
     ],
-    ids=range(19),
+    ids=range(24),
 )
 def test_a_hostile_file_is_one_sentence(tmp_path, monkeypatch, content):
     monkeypatch.chdir(tmp_path)
@@ -118,6 +130,16 @@ def test_a_flipped_bit_is_noticed(trained, tmp_path):
         read_checkpoint(file)
 
 
+def fresh(config: Config, run_dir: Path) -> Checkpoints:
+    """A run that has not started yet."""
+    envs = make_vec_env(config.env, seed=config.seed)
+    learner = build_learner(config, envs.observation_space, envs.num_actions)
+    collector = RolloutCollector(
+        envs, learner.act, learner.value, config.algorithm, cut_on_life_loss=True, action_seed=0
+    )
+    return Checkpoints(run_dir, config, learner=learner, collector=collector, counters=Counters())
+
+
 def test_a_checkpoint_of_another_model_or_game_does_not_fit(trained, tmp_path):
     source = step_files(trained / "checkpoints")[-1]
     for change in ({"model": {"conv_layers": [[5, 4, 4], [8, 4, 2]]}}, {"env": {"id": "Breakout"}}):
@@ -125,7 +147,7 @@ def test_a_checkpoint_of_another_model_or_game_does_not_fit(trained, tmp_path):
         folder.mkdir(parents=True)
         (folder / source.name).write_bytes(source.read_bytes())
         with pytest.raises(UserError, match="does not fit"):
-            train(small_config(**change), folder.parent, resume=True)
+            fresh(small_config(**change), folder.parent).restore(read_checkpoint(source))
 
 
 def test_a_file_without_some_arrays_does_not_fit(trained, tmp_path):
@@ -137,8 +159,8 @@ def test_a_file_without_some_arrays_does_not_fit(trained, tmp_path):
             for name in old.namelist():
                 if not name.startswith(left_out):
                     new.writestr(name, old.read(name))
-        with pytest.raises(UserError):
-            train(small_config(), folder.parent, resume=True)
+        with pytest.raises(UserError, match=r"fit|not a whole checkpoint"):
+            train(small_config(checkpoint={"every_updates": 2, "keep": 2}), folder.parent, resume=True)
 
 
 def test_best_is_the_best_full_window(trained, tmp_path):
@@ -175,6 +197,39 @@ def test_best_is_the_best_full_window(trained, tmp_path):
     assert counters.best_return == 7.0
     assert read_checkpoint(tmp_path / "checkpoints" / BEST).meta["counters"]["env_steps"] == 3
     assert len(step_files(tmp_path / "checkpoints")) == small_config().checkpoint.keep
+
+
+def test_a_kill_between_link_and_rename_never_damages_the_best(tmp_path, monkeypatch):
+    """best.npz and the temporary file are then one file: the next save must not write into it."""
+    run_dir = tmp_path / "run"
+    train(small_config(total_env_steps=64, checkpoint={"every_updates": 100}), run_dir)
+    folder = run_dir / "checkpoints"
+    (latest,) = [path for path in step_files(folder) if "64" in path.name]
+    (folder / BEST).hardlink_to(latest)
+    (folder / ".step-000000000096.npz.tmp").hardlink_to(latest)
+    before = (folder / BEST).read_bytes()
+    monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(OSError, match="No space"):
+        train(small_config(total_env_steps=96, checkpoint={"every_updates": 100}), run_dir, resume=True)
+    assert (folder / BEST).read_bytes() == before
+
+
+def test_saving_never_deletes_what_it_wrote(tmp_path):
+    """Not even where names that are no checkpoints of ours sort after it."""
+    run_dir = tmp_path / "run"
+    config = small_config(total_env_steps=64, checkpoint={"keep": 1})
+    train(config, run_dir)
+    (latest,) = step_files(run_dir / "checkpoints")
+    (run_dir / "checkpoints" / "step-best.npz").write_bytes(latest.read_bytes())
+    (run_dir / "checkpoints" / "step-999999999999.npz").write_bytes(b"damaged")
+    train(config.model_copy(update={"total_env_steps": 96}), run_dir, resume=True)
+    assert [path.name for path in step_files(run_dir / "checkpoints")] == ["step-000000000096.npz"]
+
+
+def test_another_configuration_is_refused(trained):
+    for change in ({"seed": 9}, {"optimizer": {"learning_rate": 0.5}}, {"total_env_steps": 100}):
+        with pytest.raises(UserError, match=r"was started with|steps already"):
+            train(small_config(checkpoint={"every_updates": 2, "keep": 2}, **change), trained, resume=True)
 
 
 def test_a_save_that_fails_leaves_the_former_checkpoints_alone(trained, tmp_path, monkeypatch):

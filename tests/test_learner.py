@@ -1,6 +1,7 @@
 """The learner against whole updates written by hand in NumPy, and graph execution against eager, bit for bit."""
 
 import dataclasses
+import re
 
 import keras
 import numpy as np
@@ -9,7 +10,7 @@ import tensorflow as tf
 from gymnasium.spaces import Box
 
 from a2c import runtime
-from a2c.config import AlgorithmConfig, Config, ModelConfig, OptimizerConfig, RuntimeConfig, build_config
+from a2c.config import AlgorithmConfig, Config, ModelConfig, OptimizerConfig, RuntimeConfig, UserError, build_config
 from a2c.learner import Learner, build_learner
 from a2c.model import build_model
 from a2c.optimizer import build_optimizer
@@ -208,10 +209,11 @@ def test_gradients_are_those_of_the_numpy_reference(estimator, mode):
     assert float(losses.grad_norm) == pytest.approx(wanted_losses["grad_norm"], rel=1e-5)
 
 
-@pytest.mark.parametrize("mode", ["eager", "graph"])
-@pytest.mark.parametrize("optimizer", ["rmsprop", "adam"])
-@pytest.mark.parametrize("clip", ["active", "inactive"])
-@pytest.mark.parametrize("estimator", ESTIMATORS, ids=str)
+EAGER = [(e, c, o, "eager") for e in ESTIMATORS for c in ("active", "inactive") for o in ("rmsprop", "adam")]
+GRAPH = [(e, c, o, "graph") for e, (_, c, o, _) in zip(ESTIMATORS, EAGER, strict=False)]  # tracing takes its time
+
+
+@pytest.mark.parametrize(("estimator", "clip", "optimizer", "mode"), EAGER + GRAPH, ids=str)
 def test_consecutive_updates_are_those_of_the_numpy_reference(estimator, clip, optimizer, mode):
     """Losses and weights after each of 5 updates; float32 against float64 within 2e-4 relative, 2e-5 absolute."""
     config = OptimizerConfig(
@@ -330,7 +332,6 @@ PIXELS = Box(0, 255, (4, 42, 42), np.uint8)
 NETWORKS = {
     "nature": (PIXELS, {"name": "nature"}),
     "small standardized": (PIXELS, {"name": "small", "pixels": "standardized"}),
-    "impala": (Box(0, 255, (4, 20, 20), np.uint8), {"name": "impala"}),
     "mlp": (VECTORS, {"name": "mlp"}),
 }
 
@@ -346,15 +347,17 @@ def run_config(model: dict, optimizer: dict, mode: str, precision: str = "float3
     return build_config(values, where="test")
 
 
-def twenty_updates(config: Config, space: Box, updates: int = 20) -> dict[str, np.ndarray]:
+def twenty_updates(config: Config, space: Box, updates: int = 20, own_actions: bool = True) -> dict[str, np.ndarray]:
     """Act and update in turn; every weight, optimizer variable, loss, action and logit there was."""
     learner = build_learner(config, space, A)
     found = {}
     for step in range(updates):
         trajectory = make_trajectory(step, space, t=5, b=4)
         actions, logits = learner.act(trajectory.bootstrap_observation, np.array([config.seed, step], np.int64))
-        trajectory = trajectory._replace(actions=np.stack([*trajectory.actions[1:], actions]))
-        found[f"step {step}: actions"], found[f"step {step}: logits"] = actions, logits
+        if own_actions:
+            trajectory = trajectory._replace(actions=np.stack([*trajectory.actions[1:], actions]))
+            found[f"step {step}: actions"] = actions
+        found[f"step {step}: logits"] = logits
         found[f"step {step}: values"] = learner.value(trajectory.bootstrap_observation)
         for name, loss in learner.update(trajectory)._asdict().items():
             found[f"step {step}: {name}"] = loss.numpy()
@@ -385,11 +388,13 @@ def test_eager_and_graph_give_the_same_bits(network, optimizer):
     assert len({eager[f"step {step}: total_loss"].tobytes() for step in range(20)}) == 20  # it did learn something
 
 
-def test_eager_and_graph_give_the_same_bits_in_bfloat16():
+@pytest.mark.parametrize("network", ["mlp", "small standardized"])
+def test_eager_and_graph_give_the_same_bits_in_bfloat16(network):
     runtime.setup(RuntimeConfig(precision="mixed_bfloat16"))
-    settings = {"model": {"name": "small"}, "optimizer": {"name": "adam"}, "precision": "mixed_bfloat16"}
-    eager = twenty_updates(run_config(mode="eager", **settings), PIXELS)
-    graph = twenty_updates(run_config(mode="graph", **settings), PIXELS)
+    space, model = NETWORKS[network]
+    settings = {"model": model, "optimizer": {"name": "adam"}, "precision": "mixed_bfloat16"}
+    eager = twenty_updates(run_config(mode="eager", **settings), space)
+    graph = twenty_updates(run_config(mode="graph", **settings), space)
     assert differing(eager, graph) == []
 
 
@@ -401,14 +406,39 @@ def test_the_same_seed_gives_the_same_bits_again_and_another_seed_others():
     assert {"policy/kernel", "step 0: logits", "step 0: total_loss"} <= set(differing(first, other))
 
 
+def test_impala_is_exact_but_for_the_gradient_of_its_max_pooling():
+    """oneDNN rewrites MaxPool and MaxPoolGrad in graphs only, and adds overlapping windows in another order.
+
+    So the forward pass and all layers above the last pooling agree bit for bit, those below it to rounding.
+    """
+    space = Box(0, 255, (4, 20, 20), np.uint8)
+    settings = {"model": {"name": "impala"}, "optimizer": {}}
+    eager = twenty_updates(run_config(mode="eager", **settings), space, updates=1)
+    graph = twenty_updates(run_config(mode="graph", **settings), space, updates=1)
+    below = {"step 0: grad_norm"}
+    for name in eager:
+        layer = re.search(r"(?:conv|bias)_(\d+)", name)
+        if (
+            layer and int(layer[1]) <= 22
+        ):  # convolution and bias 21 and 22 stand before the pooling of the third section
+            below.add(name)
+    assert len(below) > 40  # weights and accumulators of eleven convolutions
+    assert set(differing(eager, graph)) <= below
+    for name in below:
+        np.testing.assert_allclose(graph[name], eager[name], rtol=1e-4, atol=1e-6, err_msg=name)
+
+
 @pytest.mark.parametrize("network", ["mlp", "small standardized"])
 def test_xla_runs_and_is_close_to_graph(network):
-    """Three updates; XLA fuses and reorders sums, so weights agree within 1e-3 relative and 1e-5 absolute."""
+    """Three updates; XLA fuses and reorders sums, so all agrees within 1e-3 relative and 1e-5 absolute.
+
+    On given actions: XLA's random bits are not TensorFlow's, so that the same seed draws other ones.
+    """
     space, model = NETWORKS[network]
-    wanted = twenty_updates(run_config(model, {}, "graph"), space, updates=3)
+    wanted = twenty_updates(run_config(model, {}, "graph"), space, updates=3, own_actions=False)
     config = run_config(model, {}, "xla")
     runtime.setup(config.runtime)
-    found = twenty_updates(config, space, updates=3)
+    found = twenty_updates(config, space, updates=3, own_actions=False)
     for name, array in wanted.items():
         np.testing.assert_allclose(found[name], array, rtol=1e-3, atol=1e-5, err_msg=name)
 
@@ -493,10 +523,17 @@ def test_the_draw_depends_on_its_seed_only():
         assert np.any(graph.act(x, np.array(other, np.int64))[0] != wanted), other
 
 
-@pytest.mark.parametrize("draws", ["one batch", "many steps"])
-def test_actions_are_drawn_as_often_as_the_policy_says(draws):
+def test_the_draw_under_xla_depends_on_its_seed_only():
+    x, learner = observations(64), preferring("xla")
+    first, again, other = (learner.act(x, np.array(seed, np.int64))[0] for seed in ([3, 5], [3, 5], [3, 6]))
+    np.testing.assert_array_equal(first, again)
+    assert np.any(first != other)
+
+
+@pytest.mark.parametrize(("draws", "mode"), [("one batch", "graph"), ("many steps", "graph"), ("one batch", "xla")])
+def test_actions_are_drawn_as_often_as_the_policy_says(draws, mode):
     """Pearson's chi-square over 3 actions: 2 degrees of freedom exceed 18.4 once in 10,000 times."""
-    learner = preferring()
+    learner = preferring(mode)
     if draws == "one batch":
         x = np.repeat(observations(1), 4_000, axis=0)
         actions, logits = learner.act(x, np.array([1, 2], np.int64))
@@ -509,3 +546,10 @@ def test_actions_are_drawn_as_often_as_the_policy_says(draws):
     assert expected.max() > 3 * expected.min()
     counts = np.bincount(actions, minlength=A)
     assert ((counts - expected) ** 2 / expected).sum() < 18.4
+
+
+def test_setup_may_be_repeated_but_not_with_other_threads_once_tensorflow_runs():
+    preferring().value(observations(1))
+    runtime.setup(RuntimeConfig())
+    with pytest.raises(UserError, match=r"runtime\.threads=7 comes too late"):
+        runtime.setup(RuntimeConfig(threads=7))

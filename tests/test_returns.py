@@ -294,13 +294,13 @@ def test_wrong_shapes_are_refused_by_name(name, wrong):
     }[wrong]
     batch[name] = change(batch[name])
     shape = str(batch[name].shape)
-    with pytest.raises(ValueError, match="^gae: ") as error:
+    with pytest.raises(ValueError, match=r"^gae: ") as error:
         run_gae(batch, 0.95)
     assert name in str(error.value)
     assert shape in str(error.value)
     assert str((T, B)) in str(error.value)
     if name != "values":
-        with pytest.raises(ValueError, match="^n_step_returns: ") as error:
+        with pytest.raises(ValueError, match=r"^n_step_returns: ") as error:
             run_n_step(batch)
         assert name in str(error.value)
         assert shape in str(error.value)

@@ -143,8 +143,8 @@ def registered_envs(config: EnvConfig) -> ScalarEnvs:
     def make() -> Env:
         try:
             env = gym.make(spec, disable_env_checker=True, **options)
-        except (gym.error.Error, ImportError) as error:
-            raise UserError(f"The environment {config.id} cannot be made: {str(error).rstrip('.')}.") from error
+        except Exception as error:  # whatever the environment's own code does
+            raise UserError(f"The environment {config.id} cannot be made: {_first_line(error)}.") from error
         if not isinstance(env.action_space, Discrete):
             raise UserError(f"{config.id} has the actions {env.action_space}; only a Discrete action space is allowed.")
         return _as_box(env, config.id)
@@ -157,9 +157,8 @@ def _find(env_id: str) -> gym.envs.registration.EnvSpec:
     if module:
         try:
             importlib.import_module(module)
-        except Exception as error:  # whatever the user's module does when it runs
-            cause = f"{type(error).__name__}: {error}"
-            raise UserError(f"The module {module!r} of {env_id!r} cannot be imported ({cause}).") from error
+        except (Exception, SystemExit) as error:  # whatever the user's module does when it runs
+            raise UserError(f"The module {module!r} of {env_id!r} cannot be imported: {_first_line(error)}.") from error
     try:
         return gym.spec(name)
     except gym.error.Error:
@@ -169,6 +168,10 @@ def _find(env_id: str) -> gym.envs.registration.EnvSpec:
             f"There is no environment {env_id!r}; allowed are Atari games, the toys {', '.join(TOYS)}, Gymnasium ids "
             f"and module:Id-v0.{nearest(env_slug(name), [*game_names(), *TOYS, *ids])}"
         ) from None
+
+
+def _first_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0].rstrip(".")
 
 
 def _as_box(env: Env, env_id: str) -> Env:

@@ -249,7 +249,7 @@ class VecEnv:
             shape = actions.shape[:1] if key == "episode_actions" else (self.num_envs,)
             if array.shape != shape or array.dtype.kind not in _STATE[key]:
                 _misfit(f"{key} is {array.dtype} of shape {array.shape}, which is not of {self.num_envs} environments")
-        if (numbers < 0).any() or (lengths < 0).any() or lengths.sum() != len(actions):
+        if min(numbers.min(), lengths.min()) < 0 or lengths.max() > len(actions) or lengths.sum() != len(actions):
             _misfit("its lengths, numbers and actions contradict each other")
         if (actions >= self.num_actions).any():
             _misfit(f"it holds the action {actions.max()}, and {self.name} has {self.num_actions}")
