@@ -406,6 +406,21 @@ def test_the_same_seed_gives_the_same_bits_again_and_another_seed_others():
     assert {"policy/kernel", "step 0: logits", "step 0: total_loss"} <= set(differing(first, other))
 
 
+ROUNDED_DIFFERENTLY = {  # by the pass of the graph optimizer that is named
+    "constant folding: x / 3 becomes x * (1 / 3)": lambda x: x / 3.0,
+    "constant folding: two constants become one": lambda x: (x * 3.0) * 0.7,
+    "arithmetic optimization: advantages, normalised": lambda x: (x - tf.reduce_mean(x)) / tf.math.reduce_std(x),
+    "remapping: product, bias and tanh become one kernel": lambda x: tf.tanh(tf.linalg.matmul(x, x) + x[0]),
+}
+
+
+@pytest.mark.parametrize("expression", ROUNDED_DIFFERENTLY)
+def test_exact_numerics_keep_the_bits_of_every_expression_that_a_graph_would_rewrite(expression):
+    function = ROUNDED_DIFFERENTLY[expression]
+    x = tf.constant(np.random.default_rng(0).normal(size=(32, 32)).astype(np.float32))
+    np.testing.assert_array_equal(tf.function(function)(x), function(x))
+
+
 def test_impala_is_exact_but_for_the_gradient_of_its_max_pooling():
     """oneDNN rewrites MaxPool and MaxPoolGrad in graphs only, and adds overlapping windows in another order.
 
