@@ -1,0 +1,81 @@
+"""What a run reports: read back as TensorBoard reads it, and as a terminal shows it."""
+
+import io
+import re
+
+from conftest import small_config
+from rich.console import Console
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from a2c.metrics import GROUPS, Counters, Record, TensorBoardWriter
+from a2c.progress import LiveProgress, PlainProgress
+from a2c.training import train
+from a2c.trajectory import Episode
+
+
+def record(env_steps: int, **changes: object) -> Record:
+    values = {"frames": 4 * env_steps, "updates": env_steps // 32, "episodes": 3, "episode_return_mean": -20.5}
+    values |= {"episode_length_mean": 812.0, "steps_per_second": 1234.5, "policy_loss": 0.1, "value_loss": 0.2}
+    values |= {"entropy": 1.5, "total_loss": 0.3, "explained_variance": 0.9, "grad_norm": 0.4, "learning_rate": 7e-4}
+    return Record(env_steps=env_steps, seconds=9.0, **{**values, **changes})
+
+
+def scalars(folder) -> dict[str, list[tuple[int, float]]]:
+    events = EventAccumulator(str(folder))
+    events.Reload()
+    return {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+
+
+def test_tensorboard_shows_every_scalar_over_env_steps(run_dir):
+    train(small_config(env={"id": "Catch"}, total_env_steps=3200), run_dir)
+    shown = scalars(run_dir)
+    assert shown.keys() == {f"{group}/{name}" for group, names in GROUPS.items() for name in names}
+    assert [step for step, _ in shown["losses/entropy"]] == list(range(64, 3201, 64))
+
+
+def test_tensorboard_hides_what_a_killed_session_wrote_beyond_its_checkpoint(tmp_path):
+    for start, end in ((0, 200), (96, 160)):
+        writer = TensorBoardWriter(tmp_path, env_steps=start)
+        for env_steps in range(start + 32, end + 1, 32):
+            writer.write(record(env_steps, entropy=float(start)))
+        writer.close()
+        for file in tmp_path.glob("events*.vm"):
+            file.rename(tmp_path / f"{file.name}.{start}")
+    assert scalars(tmp_path)["losses/entropy"] == [(32, 0), (64, 0), (96, 0), (128, 96), (160, 96)]
+
+
+def test_counters_keep_the_last_100_games_and_survive_a_checkpoint():
+    counters = Counters()
+    games = [Episode(0, number, 0, float(number), 10 * number, 0) for number in range(150)]
+    counters.advance(80, 4, games)
+    assert (counters.updates, counters.env_steps, counters.frames, counters.episodes) == (1, 80, 320, 150)
+    assert counters.return_mean == sum(range(50, 150)) / 100
+    assert counters.length_mean == 10 * counters.return_mean
+    other = Counters()
+    other.restore(counters.state())
+    assert other == counters
+    other.advance(80, 4, games[:1])
+    assert len(other.returns) == 100
+
+
+def test_plain_lines_have_numbers_units_and_an_eta():
+    text = io.StringIO()
+    view = PlainProgress(Console(file=text))
+    view.start(small_config(total_env_steps=32000), Counters())
+    view.show(record(3200), Counters())
+    view.show(record(6400, episode_return_mean=None), Counters())
+    first, second = text.getvalue().splitlines()
+    assert re.search(r"3,200 steps +10%  return +-20\.50 +1,234 steps/s  eta 0:00:23", first)
+    assert "return -" in second
+
+
+def test_the_live_view_shows_progress_returns_and_the_last_games():
+    text = io.StringIO()
+    counters = Counters(env_steps=3200)
+    counters.returns.extend([-21.0, -19.0])
+    with LiveProgress(Console(file=text, force_terminal=True, width=100)) as view:
+        view.start(small_config(total_env_steps=32000), counters)
+        view.show(record(3200), counters)
+    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text.getvalue())
+    for wanted in ("Pong", "3200/32000", "-20.50", "entropy", "1,234", "-21  -19", "eta 0:00:23"):
+        assert wanted in shown, wanted
