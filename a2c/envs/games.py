@@ -8,8 +8,8 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
-# ALE/Pong-v5, Pong-v4, PongNoFrameskip-v4, PongDeterministic-v4: only the game counts, EnvConfig says the rest.
-_ID = re.compile(r"(?:ALE/)?([a-z0-9_ ]+?)(?:(?:NoFrameskip|Deterministic)?-v[045])?", re.IGNORECASE)
+# ale_py:ALE/Pong-v5, ALE/Pong-v5, PongNoFrameskip-v4, ...: only the game counts, EnvConfig says the rest.
+_ID = re.compile(r"(?:ale_py:)?(?:ALE/)?([a-z0-9_ ]+?)(?:(?:NoFrameskip|Deterministic)?-v[045])?", re.IGNORECASE)
 
 
 class Game(NamedTuple):

@@ -18,6 +18,7 @@ from a2c.envs import atari_game, game_names, games, human_normalized
         ("ALE/Pong-v5", "Pong"),
         ("Pong-v4", "Pong"),
         ("PongNoFrameskip-v4", "Pong"),
+        ("ale_py:ALE/Pong-v5", "Pong"),
         ("PongDeterministic-v4", "Pong"),
         ("space_invaders", "SpaceInvaders"),
         ("SpaceInvaders", "SpaceInvaders"),
