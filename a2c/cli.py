@@ -160,9 +160,8 @@ def train(
         _resume(settings.model_copy(update={"total_env_steps": steps or total}), run_dir, quiet=quiet)
         return
     run_dir = run_dir or _default_run_dir(settings)
-    if not quiet:
-        _print(f"{settings.env.id} with the recipe {source!r}, seed {settings.seed}, in {run_dir}")
-    _run(settings, run_dir, resume=False, quiet=quiet)
+    headline = f"{settings.env.id} with the recipe {source!r}, seed {settings.seed}, in {run_dir}"
+    _run(settings, run_dir, headline, resume=False, quiet=quiet)
 
 
 @app.command("resume")
@@ -250,26 +249,26 @@ def _silenced_stderr() -> Iterator[None]:
         os.close(kept)
 
 
-def _run(config: Config, run_dir: Path, *, resume: bool, quiet: bool) -> None:
+def _run(config: Config, run_dir: Path, headline: str, *, resume: bool, quiet: bool) -> None:
     training = quietly("a2c.training")
-    summary = training.train(config, run_dir, resume=resume, progress=_progress(quiet), warn=_warn)
+    summary = training.train(config, run_dir, resume=resume, progress=_progress(headline, quiet=quiet), warn=_warn)
     if not quiet:
         _print_summary(summary)
     if summary.signal is not None:
         raise typer.Exit(128 + summary.signal)
 
 
-def _progress(quiet: bool) -> Progress:
+def _progress(headline: str, *, quiet: bool) -> Progress:
     progress = quietly("a2c.progress")
     if quiet:
         return progress.Progress()  # type: ignore[no-any-return]
-    return (progress.LiveProgress if out.is_terminal else progress.PlainProgress)(out)  # type: ignore[no-any-return]
+    view = progress.LiveProgress if out.is_terminal else progress.PlainProgress
+    return view(out, headline)  # type: ignore[no-any-return]
 
 
 def _resume(config: Config, run_dir: Path, *, quiet: bool) -> None:
-    if not quiet:
-        _print(f"{config.env.id}: going on in {run_dir} to {config.total_env_steps:,} steps")
-    _run(config, run_dir, resume=True, quiet=quiet)
+    headline = f"{config.env.id}: going on in {run_dir} to {config.total_env_steps:,} steps"
+    _run(config, run_dir, headline, resume=True, quiet=quiet)
 
 
 def _gives_steps(steps: int | None, assignments: list[str] | None) -> bool:

@@ -29,14 +29,16 @@ class Progress:
 
 
 class PlainProgress(Progress):
-    """One line of text for each record."""
+    """One line of text for each record, below a headline that is printed when the run really starts."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, headline: str) -> None:
         self.console = console
+        self.headline = headline
 
     def start(self, config: Config, counters: Counters) -> None:
-        """Remember where the run is to end."""
+        """Print the headline."""
         self.total = config.total_env_steps
+        self.console.print(self.headline, markup=False, soft_wrap=True)
 
     def show(self, record: Record, counters: Counters) -> None:
         """Print the line."""
@@ -51,9 +53,10 @@ class PlainProgress(Progress):
 
 
 class LiveProgress(Progress):
-    """A bar, the numbers of the last record, and the last episodes."""
+    """A bar, the numbers of the last record, and the last episodes, below the same headline."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, headline: str) -> None:
+        self.headline = headline
         columns = (
             TextColumn("[bold]{task.description}"),
             BarColumn(None),
@@ -73,8 +76,9 @@ class LiveProgress(Progress):
         self.live.__exit__(None, None, None)
 
     def start(self, config: Config, counters: Counters) -> None:
-        """Draw the empty bar."""
+        """Print the headline and draw the empty bar."""
         self.total = config.total_env_steps
+        self.live.console.print(self.headline, markup=False, soft_wrap=True)
         self.task = self.bar.add_task(config.env.id, total=self.total, completed=counters.env_steps, eta="...")
         self.live.update(self.bar, refresh=True)
 

@@ -126,7 +126,7 @@ def test_a_mistake_is_one_sentence_on_stderr_and_exit_code_2(tmp_path, monkeypat
 
 def test_a_mistake_prints_no_chatter_and_no_traceback(tmp_path):
     result = run("train", "--env", "Qbert", "--set", "env.screen_size=20", cwd=tmp_path)
-    assert (result.returncode, result.stdout.count("\n")) == (2, 1)
+    assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr.startswith("a2c: The images are too small")
     assert result.stderr.count("\n") == 1
 

@@ -60,11 +60,12 @@ def test_counters_keep_the_last_100_games_and_survive_a_checkpoint():
 
 def test_plain_lines_have_numbers_units_and_an_eta():
     text = io.StringIO()
-    view = PlainProgress(Console(file=text))
+    view = PlainProgress(Console(file=text), "Pong, seed 0")
     view.start(small_config(total_env_steps=32000), Counters())
     view.show(record(3200), Counters())
     view.show(record(6400, episode_return_mean=None), Counters())
-    first, second = text.getvalue().splitlines()
+    headline, first, second = text.getvalue().splitlines()
+    assert headline == "Pong, seed 0"
     assert re.search(r"3,200 steps +10%  return +-20\.50 +1,234 steps/s  eta 0:00:23", first)
     assert "return -" in second
 
@@ -73,9 +74,9 @@ def test_the_live_view_shows_progress_returns_and_the_last_games():
     text = io.StringIO()
     counters = Counters(env_steps=3200)
     counters.returns.extend([-21.0, -19.0])
-    with LiveProgress(Console(file=text, force_terminal=True, width=100)) as view:
+    with LiveProgress(Console(file=text, force_terminal=True, width=100), "Pong, seed 0") as view:
         view.start(small_config(total_env_steps=32000), counters)
         view.show(record(3200), counters)
     shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text.getvalue())
-    for wanted in ("Pong", "3200/32000", "-20.50", "entropy", "1,234", "-21  -19", "eta 0:00:23"):
+    for wanted in ("Pong, seed 0", "3200/32000", "-20.50", "entropy", "1,234", "-21  -19", "eta 0:00:23"):
         assert wanted in shown, wanted
