@@ -28,7 +28,7 @@ def setup(config: RuntimeConfig) -> None:
             tf.config.threading.set_intra_op_parallelism_threads(config.threads)
         except RuntimeError:
             raise UserError(
-                f"runtime.threads={config.threads} comes too late: TensorFlow runs in this process already."
+                f"runtime.threads={config.threads} comes too late: TensorFlow runs here already; use a new process."
             ) from None
     exact = is_exact(config)
     switched_off = INEXACT_PASSES[config.precision] if exact else ()
