@@ -270,7 +270,7 @@ def _presets_folder() -> Path:
 
 def _read_source(config: str | Path | None, env_id: str | None) -> tuple[str, dict[str, Any]]:
     if config is None:
-        own = env_slug(str(env_id or EnvConfig().id))
+        own = env_slug(str(EnvConfig().id if env_id is None else env_id))
         config = own if own in preset_names() else "atari"
     text = str(config)
     if text in preset_names():
