@@ -72,7 +72,7 @@ class Checkpoints:
             **_variables("optimizer", self.learner.optimizer.variables),
             **{f"collector/{key}": array for key, array in self.collector.state().items()},
         }
-        path = self.folder / f"step-{self.counters.env_steps:012d}.npz"
+        path = self._path()
         temporary = _write(path, arrays)
         if is_best:
             # linked before the rename: a kill between the two leaves a best that the resumed run makes again
@@ -98,8 +98,11 @@ class Checkpoints:
         except (KeyError, ValueError, TypeError, OverflowError, IndexError) as error:
             raise UserError(f"{saved.path} is not a whole checkpoint: {error!r}; use another one.") from None
         for file in step_files(self.folder):
-            if file.name > f"step-{self.counters.env_steps:012d}.npz":
+            if file.name > self._path().name:
                 file.unlink()
+
+    def _path(self) -> Path:
+        return self.folder / f"step-{self.counters.env_steps:012d}.npz"
 
     def _note_best(self) -> bool:
         mean, best = self.counters.return_mean, self.counters.best_return

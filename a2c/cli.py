@@ -154,10 +154,10 @@ def train(
     settings, source = load_config(config=config, env_id=env, overrides=overrides, assignments=set_ or [])
     if resume and run_dir is not None and any(run_dir.glob("checkpoints/step-*.npz")):
         stored = quietly("a2c.checkpoint").find_checkpoint(run_dir)[0].config
+        total = settings.total_env_steps if _gives_steps(steps, set_) else stored.total_env_steps
         if not (config or env or seed is not None or eager or mode or set_):
             settings = stored
-        total = settings.total_env_steps if _gives_steps(steps, set_) else stored.total_env_steps
-        _resume(settings.model_copy(update={"total_env_steps": steps or total}), run_dir, quiet=quiet)
+        _resume(settings.model_copy(update={"total_env_steps": total}), run_dir, quiet=quiet)
         return
     run_dir = run_dir or _default_run_dir(settings)
     headline = f"{settings.env.id} with the recipe {source!r}, seed {settings.seed}, in {run_dir}"

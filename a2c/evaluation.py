@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -86,18 +85,17 @@ def evaluate(
     setup(config.runtime)
     episodes = episodes or config.evaluation.episodes or DEFAULT_EPISODES
     greedy = config.evaluation.greedy if greedy is None else greedy
-    with closing(_evaluation_envs(config, episodes, seed)) as envs:
+    with _evaluation_envs(config, episodes, seed) as envs:
         learner = build_learner(config, envs.observation_space, envs.num_actions)
         restore_weights(learner, saved)
-        env_steps = int(saved.meta["counters"]["env_steps"])
         played = play(learner, envs, episodes, greedy=greedy, seed=_seed(config, seed), on_episode=on_episode)
-    return _result(config, str(path), env_steps, played, greedy=greedy, seed=_seed(config, seed))
+    return _result(config, str(path), saved.env_steps, played, greedy=greedy, seed=_seed(config, seed))
 
 
 def evaluate_learner(learner: Learner, config: Config, checkpoint: str, env_steps: int) -> EvalResult:
     """The evaluation that `config.evaluation` asks for, with the learner as it stands."""
     episodes, greedy = config.evaluation.episodes, config.evaluation.greedy
-    with closing(_evaluation_envs(config, episodes, None)) as envs:
+    with _evaluation_envs(config, episodes, None) as envs:
         played = play(learner, envs, episodes, greedy=greedy, seed=config.seed)
     return _result(config, checkpoint, env_steps, played, greedy=greedy, seed=config.seed)
 

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -62,7 +61,7 @@ def train(
     setup(config.runtime)
     counters = Counters()
     record, evaluation = None, None
-    with StopSignal() as stop, closing(make_vec_env(config.env, seed=config.seed)) as envs:
+    with StopSignal() as stop, make_vec_env(config.env, seed=config.seed) as envs:
         learner = build_learner(config, envs.observation_space, envs.num_actions)
         collector = RolloutCollector(
             envs,
