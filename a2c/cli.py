@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import sys
 from collections.abc import Iterator
 from datetime import datetime
@@ -34,6 +35,15 @@ app = typer.Typer(
 )
 out = Console(highlight=False, emoji=False)
 err = Console(stderr=True, highlight=False, emoji=False)
+
+
+class ComparisonPart(StrEnum):
+    """A part of `compare --eager`."""
+
+    where = "where"
+    why = "why"
+    growth = "growth"
+    convergence = "convergence"
 
 
 class Mode(StrEnum):
@@ -210,6 +220,93 @@ def eval_(
 
 
 @app.command()
+def compare(
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[CONFIG_A CONFIG_B ... | RUN_A RUN_B ...]", help="Presets or files, or run folders."),
+    ] = None,
+    eager: Annotated[
+        bool, typer.Option("--eager", help="Eager against graph: where, why, growth, convergence.")
+    ] = False,
+    vary: Annotated[
+        str | None, typer.Option(metavar="KEY=A,B[,C]", help="One way of training for each value of a key.")
+    ] = None,
+    loop: Annotated[bool, typer.Option("--loop", help="A bandit's loss as a loop and with arrays.")] = False,
+    question: Annotated[
+        bool, typer.Option("--question", help="The experiment of the question why eager and graph differ.")
+    ] = False,
+    only: Annotated[list[ComparisonPart] | None, typer.Option(help="Of --eager; may be repeated.")] = None,
+    env: Annotated[
+        list[str] | None,
+        typer.Option(help="A game; may be repeated.  [default: Catch]", autocompletion=complete_env),
+    ] = None,
+    config: Annotated[
+        str | None, typer.Option(help="A preset's name or a YAML file, as of train.", autocompletion=complete_config)
+    ] = None,
+    steps: Steps = None,
+    seeds: Annotated[int, typer.Option(min=1, max=1000, help="Paired seeds 0, 1, ...")] = 6,
+    threshold: Annotated[
+        float | None, typer.Option(help="The return to reach.  [default: the game's own, see README]")
+    ] = None,
+    updates: Annotated[int, typer.Option(min=1, max=10_000, help="Of where and growth.")] = 50,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, max=1024, help="Processes at a time.  [default: the cores]")
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="SECTION.KEY=VALUE", help="As of train.", autocompletion=complete_set),
+    ] = None,
+    out_dir: Annotated[
+        Path | None, typer.Option("--out", help="The folder of results.  [default: runs/compare-...]")
+    ] = None,
+) -> None:
+    """Compare ways of training over paired seeds; run it again to go on where it was stopped."""
+    kinds = {
+        "--eager": eager,
+        "--vary": vary,
+        "--loop": loop,
+        "--question": question,
+        "configurations or runs": targets,
+    }
+    wanted = [name for name, given in kinds.items() if given]
+    if len(wanted) != 1:
+        raise UserError(
+            "Say what to compare, one of --eager, --vary KEY=A,B, --loop, --question, two or more configurations or "
+            f"runs; not {' and '.join(wanted) or 'nothing'}."
+        )
+    if only and not eager:
+        raise UserError("--only chooses parts of --eager; leave it out here.")
+    comparing, report = quietly("a2c.analysis.compare"), quietly("a2c.analysis.report")
+    request = comparing.Request(
+        envs=tuple(env or ()),
+        config=config,
+        overrides={"total_env_steps": steps},
+        assignments=tuple(set_ or ()),
+        seeds=seeds,
+        threshold=threshold,
+        updates=updates,
+        jobs=jobs or os.cpu_count() or 1,
+        folder=out_dir,
+        view=quietly("a2c.analysis.view").ConsoleView(out),
+    )
+    try:
+        if eager:
+            result = comparing.compare_modes(request, [part.value for part in only or ComparisonPart])
+        elif vary:
+            result = comparing.compare_values(request, vary)
+        elif loop:
+            result = comparing.compare_loop(request)
+        elif question:
+            result = comparing.compare_question(request)
+        else:
+            result = comparing.compare_targets(request, targets)
+    except KeyboardInterrupt:
+        _print("Stopped. The same command goes on with what is missing.")
+        raise
+    _print_comparison(report, result)
+
+
+@app.command()
 def envs(
     as_json: Annotated[bool, typer.Option("--json", help="A list of objects instead of a table.")] = False,
 ) -> None:
@@ -312,6 +409,19 @@ def _print_evaluation(result: EvalResult) -> None:
     for name, value in result.protocol.items():
         table.add_row(name.replace("_", " "), str(value))
     out.print(table)
+
+
+def _print_comparison(report: Any, result: Any) -> None:
+    path = report.write_report(result, shlex.join(["a2c", *sys.argv[1:]]))
+    for table in report.tables(result):
+        shown = Table(*table.headings, title=table.title, title_justify="left", box=None, header_style="bold")
+        for row in table.rows:
+            shown.add_row(*row)
+        out.print(shown)
+        out.print()
+    for sentence in report.verdict(result):
+        _print(f"- {sentence}")
+    _print(f"Saved in {path.parent}: {', '.join(sorted(file.name for file in report.files(path.parent)))}.")
 
 
 def _score(score: float | None) -> str:

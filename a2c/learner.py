@@ -10,12 +10,14 @@ import numpy as np
 import tensorflow as tf
 
 from a2c.config import AlgorithmConfig, Config
-from a2c.losses import a2c_loss
+from a2c.losses import LossParts, a2c_loss
 from a2c.model import build_model
 from a2c.optimizer import build_optimizer
 from a2c.returns import explained_variance, gae, normalize
 from a2c.runtime import stream_seed
 from a2c.trajectory import Losses, Trajectory
+
+Tap = Callable[[str, tf.Tensor], tf.Tensor]  # is shown each named stage of an update, and returns what goes on
 
 
 class Learner:
@@ -50,11 +52,11 @@ class Learner:
         observation, num_actions = model.input_shape[1:], model.output_shape[0][-1]
         any_batch = tf.TensorSpec((None, *observation), model.input.dtype)  # evaluation plays fewer games at once
         row = tf.TensorSpec((num_envs, *observation), model.input.dtype)
-        trajectory = trajectory_spec(row, algorithm.rollout_length, num_actions)
-        self._sample = _compile(self._sample_actions, mode, any_batch, tf.TensorSpec((2,), tf.int64))
-        self._greedy = _compile(self._greedy_actions, mode, any_batch)
-        self._value = _compile(self._values, mode, any_batch)
-        self._update = _compile(self._apply_update, mode, trajectory)
+        self.trajectory_spec = trajectory_spec(row, algorithm.rollout_length, num_actions)
+        self._sample = compiled(self._sample_actions, mode, any_batch, tf.TensorSpec((2,), tf.int64))
+        self._greedy = compiled(self._greedy_actions, mode, any_batch)
+        self._value = compiled(self._values, mode, any_batch)
+        self._update = compiled(self.apply_update, mode, self.trajectory_spec)
 
     def act(self, observations: np.ndarray, seed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Draw actions [B] int32 from the policy, and return its logits [B, A] float32 beside them.
@@ -91,10 +93,14 @@ class Learner:
         _, values = self.model(observations)
         return values
 
-    def _apply_update(self, trajectory: Trajectory) -> Losses:
+    def apply_update(self, trajectory: Trajectory, tap: Tap = lambda stage, tensor: tensor) -> Losses:
+        """`update` before it is compiled.
+
+        `tap` is for looking at the numbers on their way; one that returns what it is given changes nothing.
+        """
         variables = self.model.trainable_variables
         with tf.GradientTape() as tape:
-            logits, values, bootstrap_value = self._forward(trajectory)
+            logits, values, bootstrap_value = self._forward(trajectory, tap)
             targets = gae(
                 trajectory.rewards,
                 trajectory.discounts,
@@ -104,33 +110,39 @@ class Learner:
                 bootstrap_value,
                 gae_lambda=self.algorithm.gae_lambda,
             )
-            advantages = targets.advantages
+            returns, advantages = tap("returns", targets.returns), tap("advantages", targets.advantages)
             if self.algorithm.normalize_advantages:
-                advantages = normalize(advantages)
+                advantages = tap("normalized_advantages", normalize(advantages))
             loss, parts = a2c_loss(
                 logits,
                 values,
                 trajectory.actions,
                 advantages,
-                targets.returns,
+                returns,
                 value_loss_coef=self.algorithm.value_loss_coef,
                 entropy_coef=self.algorithm.entropy_coef,
             )
-        gradients = tape.gradient(loss, variables)
+            parts = LossParts(*(tap(name, part) for name, part in parts._asdict().items()))
+            loss = tap("total_loss", loss)
+        gradients = _tap_each(tap, "gradient", variables, tape.gradient(loss, variables))
         clipped, grad_norm = tf.clip_by_global_norm(gradients, self.max_grad_norm)
+        grad_norm = tap("grad_norm", grad_norm)
+        clipped = _tap_each(tap, "clipped_gradient", variables, clipped)
         learning_rate = tf.convert_to_tensor(self.optimizer.learning_rate)
         self.optimizer.apply_gradients(zip(clipped, variables, strict=True))
-        variance = explained_variance(values, targets.returns)
+        variance = explained_variance(values, returns)
         return Losses(loss, *parts, variance, grad_norm, learning_rate)
 
-    def _forward(self, trajectory: Trajectory) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def _forward(self, trajectory: Trajectory, tap: Tap) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """One forward pass over the T x B stored observations and the B after them.
 
         Returns logits [T, B, A], values [T, B] and bootstrap_value [B].
         """
         t, b, *observation = trajectory.observations.shape
         stored = tf.reshape(trajectory.observations, [t * b, *observation])
-        logits, values = self.model(tf.concat([stored, trajectory.bootstrap_observation], axis=0))
+        observations = tap("observations", tf.concat([stored, trajectory.bootstrap_observation], axis=0))
+        logits, values = self.model(observations)
+        logits, values = tap("logits", logits), tap("values", values)
         logits = tf.reshape(logits[: t * b], [t, b, -1])
         return logits, tf.reshape(values[: t * b], [t, b]), values[t * b :]
 
@@ -173,7 +185,14 @@ def trajectory_spec(observation: tf.TensorSpec, rollout_length: int, num_actions
     )
 
 
-def _compile(function: Callable[..., Any], mode: str, *signature: Any) -> Callable[..., Any]:
+def compiled(function: Callable[..., Any], mode: str, *signature: Any) -> Callable[..., Any]:
+    """`function` as `mode` executes it: eager, graph or xla; arrays become tensors at the door."""
     if mode == "eager":
         return lambda *inputs: function(*tf.nest.map_structure(tf.convert_to_tensor, inputs))
     return tf.function(function, input_signature=signature, jit_compile=mode == "xla")  # type: ignore[no-any-return]
+
+
+def _tap_each(tap: Tap, stage: str, variables: list[Any], tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+    """Show the tensors of all variables, the last layer's first: the order in which gradients are computed."""
+    shown = [tap(f"{stage} {v.path}", x) for v, x in zip(reversed(variables), reversed(tensors), strict=True)]
+    return shown[::-1]

@@ -1,113 +1,101 @@
-"""The two-armed bandit whose loss learns in a Python loop and not with arrays.
+"""The two-armed bandit whose loss learns in a loop and not with arrays: one mathematics, unless shapes broadcast.
 
-A loss summed sample by sample and one written with arrays are the same mathematics, unless advantages [n, 1] meet
-log-probabilities [n]: their product is [n, n], and its mean is mean(advantage) x mean(log-probability), which has
-forgotten which advantage belongs to which action. The array loss must be the loop's; the mistake must be refused.
+The array loss must be the loop's; the mistake must be refused.
 """
+
+import itertools
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from a2c.config import ModelConfig
+from a2c.analysis.bandit import (
+    LOSSES,
+    PAYS,
+    PULLS,
+    BanditResult,
+    Gap,
+    Pulls,
+    array_loss,
+    broadcast_loss,
+    broadcast_policy_loss,
+    build_network,
+    compare_losses,
+    draw_pulls,
+    largest_gap,
+    learn,
+    loop_loss,
+    loss_and_gradients,
+    random_pulls,
+)
 from a2c.losses import a2c_loss, policy_gradient_loss
-from a2c.model import build_model
 
-N = 24
 COEFS = {"value_loss_coef": 0.5, "entropy_coef": 0.01}
 SEEDS = range(4)
 
 
-class _Vector:
-    """As much of a Gymnasium space as a model is built from."""
-
-    shape = (2,)
-    dtype = np.dtype(np.float32)
-
-
-def network(seed: int) -> keras.Model:
-    return build_model(ModelConfig(hidden_sizes=(8,)), _Vector(), 2, seed=seed)
+def matched_policy_loss(network, pulls):
+    """The policy's part of the array loss."""
+    logits, values = network(pulls.observations)
+    return policy_gradient_loss(logits[:, None], pulls.arms[:, None], (pulls.rewards - values)[:, None])
 
 
-def pulls(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Observations [N, 2], arms [N], and rewards [N]: arm 1 pays twice as often."""
-    rng = np.random.default_rng(seed)
-    arms = rng.integers(2, size=N).astype(np.int32)
-    rewards = (rng.random(N) < np.where(arms == 1, 0.8, 0.4)).astype(np.float32)
-    return rng.normal(size=(N, 2)).astype(np.float32), arms, rewards
-
-
-def loop_loss(model, observations, arms, rewards):
-    """One sample at a time: a Python float for every weight, a scalar for every term."""
-    total = 0.0
-    for observation, arm, reward in zip(observations, arms, rewards, strict=True):
-        logits, value = model(observation[None])
-        log_probs = tf.nn.log_softmax(logits[0])
-        advantage = float(reward) - float(value[0])
-        entropy = -tf.reduce_sum(tf.exp(log_probs) * log_probs)
-        total += -log_probs[int(arm)] * advantage + 0.5 * (float(reward) - value[0]) ** 2 - 0.01 * entropy
-    return total / N
-
-
-def array_loss(model, observations, arms, rewards):
-    """The same pulls as one rollout of N rows in one environment."""
-    logits, values = model(observations)
-    logits, values, rewards = logits[:, None], values[:, None], rewards[:, None]
-    total, _ = a2c_loss(logits, values, arms[:, None], rewards - values, rewards, **COEFS)
-    return total
-
-
-def log_probs_and_column_of_advantages(model, observations, arms, rewards):
-    logits, values = model(observations)
-    log_probs = tf.gather(tf.nn.log_softmax(logits), arms, batch_dims=1)
-    return log_probs, tf.stop_gradient(rewards[:, None] - values[:, None])  # [N] and [N, 1]
-
-
-def broadcast_policy_loss(model, observations, arms, rewards):
-    log_probs, advantages = log_probs_and_column_of_advantages(model, observations, arms, rewards)
-    product = log_probs * advantages
-    assert product.shape == (N, N)
-    return -tf.reduce_mean(product)
-
-
-def matched_policy_loss(model, observations, arms, rewards):
-    logits, values = model(observations)
-    return policy_gradient_loss(logits[:, None], arms[:, None], (rewards - values)[:, None])
-
-
-def loss_and_gradients(loss, model, *data) -> tuple[float, list[np.ndarray]]:
-    with tf.GradientTape() as tape:
-        value = loss(model, *data)
-    gradients = tape.gradient(value, model.trainable_variables)
-    return float(value), [gradient.numpy() for gradient in gradients if gradient is not None]
+def vector(gradients) -> np.ndarray:
+    return np.concatenate([gradient.numpy().ravel() for gradient in gradients if gradient is not None])
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_loop_and_the_arrays_give_the_same_loss_and_gradients(seed):
-    model, data = network(seed), pulls(seed)
-    loop, loop_gradients = loss_and_gradients(loop_loss, model, *data)
-    arrays, array_gradients = loss_and_gradients(array_loss, model, *data)
-    assert arrays == pytest.approx(loop, rel=1e-5)
-    assert len(loop_gradients) == len(model.trainable_variables)
+    network, pulls = build_network(seed), random_pulls(seed)
+    loop, loop_gradients = loss_and_gradients(loop_loss, network, pulls)
+    arrays, array_gradients = loss_and_gradients(array_loss, network, pulls)
+    assert float(arrays) == pytest.approx(float(loop), rel=1e-5)
+    assert len(loop_gradients) == len(network.trainable_variables)
     for ours, theirs in zip(array_gradients, loop_gradients, strict=True):
-        assert np.any(theirs != 0)
+        assert np.any(theirs.numpy() != 0)
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_broadcast_mistake_is_the_product_of_two_means_and_another_gradient(seed):
-    model, data = network(seed), pulls(seed)
-    mistake, mistaken = loss_and_gradients(broadcast_policy_loss, model, *data)
-    log_probs, advantages = log_probs_and_column_of_advantages(model, *data)
-    assert mistake == pytest.approx(-float(tf.reduce_mean(log_probs)) * float(tf.reduce_mean(advantages)), rel=1e-5)
-    _, right = loss_and_gradients(matched_policy_loss, model, *data)
-    wrong, correct = (np.concatenate([g.ravel() for g in gradients]) for gradients in (mistaken, right))
-    assert np.linalg.norm(wrong - correct) > 0.1 * np.linalg.norm(correct)
+    network, pulls = build_network(seed), random_pulls(seed)
+    mistake, wrong = loss_and_gradients(broadcast_policy_loss, network, pulls)
+    logits, values = network(pulls.observations)
+    log_probs = np.take_along_axis(tf.nn.log_softmax(logits).numpy(), pulls.arms.numpy()[:, None], axis=1)
+    advantages = pulls.rewards.numpy() - values.numpy()
+    assert float(mistake) == pytest.approx(-log_probs.mean() * advantages.mean(), rel=1e-5)
+    _, right = loss_and_gradients(matched_policy_loss, network, pulls)
+    assert np.linalg.norm(vector(wrong) - vector(right)) > 0.1 * np.linalg.norm(vector(right))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_mistake_is_the_array_loss_in_all_but_the_policy(seed):
+    network, pulls = build_network(seed), random_pulls(seed)
+    rest = [
+        loss(network, pulls) - policy(network, pulls)
+        for loss, policy in ((array_loss, matched_policy_loss), (broadcast_loss, broadcast_policy_loss))
+    ]
+    assert float(rest[0]) == pytest.approx(float(rest[1]), rel=1e-5)
+
+
+def test_of_the_expected_gradient_the_mistake_leaves_one_part_in_n():
+    n, network = 2, build_network(0)
+    chances = tf.nn.softmax(network(tf.ones((1, 2)))[0])[0].numpy()
+    expected = {broadcast_policy_loss: 0.0, matched_policy_loss: 0.0}
+    for outcome in itertools.product(itertools.product((0, 1), (0, 1)), repeat=n):  # of all pulls: arm, reward
+        arms, rewards = zip(*outcome, strict=True)
+        pulls = Pulls(tf.ones((n, 2)), tf.constant(arms), tf.constant(rewards, tf.float32))
+        chance = np.prod([chances[arm] * (PAYS[arm] if reward else 1 - PAYS[arm]) for arm, reward in outcome])
+        for loss in expected:
+            expected[loss] = expected[loss] + chance * vector(loss_and_gradients(loss, network, pulls)[1])
+    wrong, right = expected.values()
+    assert np.linalg.norm(right) > 0.1
+    np.testing.assert_allclose(n * wrong, right, atol=1e-6)
 
 
 def test_our_losses_refuse_the_shapes_of_the_mistake():
-    logits, actions, column = tf.zeros((N, 1, 2)), tf.zeros((N, 1), tf.int32), tf.zeros((N, 1))
+    logits, actions, column = tf.zeros((PULLS, 1, 2)), tf.zeros((PULLS, 1), tf.int32), tf.zeros((PULLS, 1))
     policy_gradient_loss(logits, actions, column)  # n rows of one environment, all alike: right
     with pytest.raises(ValueError, match=r"logits must have rank 3, got shape \(24, 2\)"):
         policy_gradient_loss(logits[:, 0], actions[:, 0], column)
@@ -121,28 +109,88 @@ def test_our_losses_refuse_the_shapes_of_the_mistake():
         a2c_loss(logits, column, actions, column, tf.transpose(column), **COEFS)
 
 
-def probability_of_the_better_arm(loss, seed: int, updates: int = 60) -> float:
-    """Learn from one's own pulls, at first-seen speed: plain gradient descent with a large step."""
-    model, rng = network(seed), np.random.default_rng(seed)
-    observations = np.ones((N, 2), np.float32)
-    for _ in range(updates):
-        logits, _ = model(observations[:1])
-        arms = (rng.random(N) < tf.nn.softmax(logits)[0, 1].numpy()).astype(np.int32)
-        rewards = (rng.random(N) < np.where(arms == 1, 0.9, 0.1)).astype(np.float32)
-        _, gradients = loss_and_gradients(loss, model, observations, arms, rewards)
-        for variable, gradient in zip(model.trainable_variables, gradients, strict=True):
-            variable.assign_sub(0.2 * gradient)
-    return float(tf.nn.softmax(model(observations[:1])[0])[0, 1])
+@pytest.fixture(scope="module")
+def compared() -> tuple[BanditResult, int]:
+    calls: list[None] = []
+    return compare_losses(seeds=[0, 1, 2], on_progress=lambda: calls.append(None)), len(calls)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_the_array_loss_learns_the_better_arm(seed):
-    assert probability_of_the_better_arm(array_loss, seed) > 0.9
+def test_the_loop_and_the_arrays_learn_the_better_arm_and_the_mistake_does_not(compared):
+    result, _ = compared
+    assert result.learned == {"loop": 3, "array": 3, "broadcast mistake": 0}
+    assert min(result.final_probabilities["loop"] + result.final_probabilities["array"]) > 0.95
+    assert max(result.final_probabilities["broadcast mistake"]) < 0.75
 
 
-def test_the_broadcast_mistake_does_not_learn_it():
-    def mistaken(model, *data):
-        _, values = model(data[0])
-        return broadcast_policy_loss(model, *data) + 0.5 * tf.reduce_mean((data[2] - values) ** 2)
+def test_the_loop_and_the_arrays_see_the_same_pulls_and_learn_the_same(compared):
+    result, _ = compared
+    curves = {(curve.loss, curve.seed): np.array(curve.probabilities) for curve in result.curves}
+    assert set(curves) == set(itertools.product(LOSSES, (0, 1, 2)))
+    for seed in (0, 1, 2):
+        assert curves["loop", seed].shape == (result.updates,)
+        np.testing.assert_allclose(curves["loop", seed], curves["array", seed], atol=1e-5)
+        assert np.abs(curves["broadcast mistake", seed] - curves["array", seed]).max() > 0.1
+    assert np.abs(curves["array", 0] - curves["array", 1]).max() > 0.01
 
-    assert min(probability_of_the_better_arm(mistaken, seed) for seed in (0, 1)) < 0.75
+
+def test_learning_is_gradient_descent_on_pulls_of_ones_own():
+    network, rng, states = build_network(1), np.random.default_rng(1), np.ones((PULLS, 2), np.float32)
+    preferences = [tf.nn.softmax(network(states)[0])[0, 1]]
+    _, gradients = loss_and_gradients(array_loss, network, draw_pulls(rng, states, float(preferences[0])))
+    for variable, gradient in zip(network.trainable_variables, gradients, strict=True):
+        variable.assign_sub(0.2 * gradient)
+    preferences.append(tf.nn.softmax(network(states)[0])[0, 1])
+    assert learn("array", 1, updates=1).probabilities == (pytest.approx(float(preferences[1]), rel=1e-5),)
+    assert abs(float(preferences[1] - preferences[0])) > 0.01
+
+
+def test_a_comparison_says_how_far_the_losses_are_apart(compared):
+    result, progress = compared
+    assert progress == 9
+    assert largest_gap([Gap(1, 4), Gap(3, 2)]) == Gap(3, 4)
+    assert 0 <= result.loop_from_array.loss < 1e-6
+    assert 0 < result.loop_from_array.gradients < 1e-6
+    assert result.mistake_from_array.loss > 1e-5
+    assert result.mistake_from_array.gradients > 0.01
+    assert "loop 3, array 3, broadcast mistake 0" in result.sentences()[-1]
+    headings, rows = result.table()
+    assert [row[:2] for row in rows] == [("loop", "3 of 3"), ("array", "3 of 3"), ("broadcast mistake", "0 of 3")]
+    assert {len(row) for row in rows} == {len(headings)}
+
+
+def values_and_gradients(critic) -> tuple[np.ndarray, np.ndarray]:
+    with tf.GradientTape() as tape:
+        values = critic(random_pulls(0).observations)
+        loss = tf.reduce_mean(tf.square(3.0 - values))
+    return values.numpy(), vector(tape.gradient(loss, critic.trainable_variables))
+
+
+def test_a_critic_that_ends_in_a_softmax_of_one_unit_is_constantly_one_and_has_no_gradient():
+    critic = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, "softmax")])
+    with pytest.warns(UserWarning, match="will always return the value 1"):
+        values, gradients = values_and_gradients(critic)
+    assert np.all(values == 1)
+    assert not np.any(gradients)
+    critic.layers[-1].activation = None
+    values, gradients = values_and_gradients(critic)
+    assert np.unique(values).size == PULLS
+    assert np.all(gradients != 0)
+
+
+def test_activations_kept_between_steps_have_no_gradient_or_that_of_old_weights():
+    network, pulls = build_network(0), random_pulls(0)
+    logits, values = network(pulls.observations)  # while acting, as a rollout could store them
+    with tf.GradientTape() as tape:
+        advantages = (pulls.rewards - values)[:, None]
+        loss, _ = a2c_loss(logits[:, None], values[:, None], pulls.arms[:, None], advantages, advantages, **COEFS)
+    assert tape.gradient(loss, network.trainable_variables) == [None] * len(network.trainable_variables)
+
+    _, before = loss_and_gradients(array_loss, network, pulls)
+    with tf.GradientTape() as tape:  # one tape around acting, an update, and learning
+        loss = array_loss(network, pulls)
+        for variable, gradient in zip(network.trainable_variables, before, strict=True):
+            variable.assign_sub(gradient)
+    stale = vector(tape.gradient(loss, network.trainable_variables))
+    _, now = loss_and_gradients(array_loss, network, pulls)
+    np.testing.assert_array_equal(stale, vector(before))
+    assert np.linalg.norm(stale - vector(now)) > 0.1 * np.linalg.norm(vector(now))

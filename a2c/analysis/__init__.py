@@ -1,0 +1,1 @@
+"""Comparisons of ways to train: where runs part, why, and what difference is shown."""

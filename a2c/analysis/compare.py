@@ -1,0 +1,357 @@
+"""Comparisons: eager against graph in four parts, ways of training over paired seeds, and the two questions.
+
+Everything lands in one folder: `comparison.json` (what is compared), `parts/` (the result of each process),
+`runs/` (training runs), `logs/`. What is there already is not done again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import TypeAdapter
+
+from a2c.analysis import switches as sw
+from a2c.analysis.bandit import LOSSES, BanditResult, compare_losses
+from a2c.analysis.convergence import (
+    Arm,
+    Convergence,
+    Run,
+    converge,
+    default_threshold,
+    find_runs,
+    plan_runs,
+    steps_done,
+    training_jobs,
+)
+from a2c.analysis.jobs import Job, run_jobs
+from a2c.analysis.numerics import Agreement, Distance, Where
+from a2c.analysis.question import QuestionResult
+from a2c.analysis.statistics import MIN_SEEDS
+from a2c.analysis.view import View
+from a2c.checkpoint import versions, write_atomically
+from a2c.config import Config, UserError, dump_config, env_slug, load_config
+from a2c.envs import make_vec_env
+from a2c.learner import build_learner
+from a2c.runtime import INEXACT_PASSES
+
+DEFAULT = "catch-rmsprop"  # the preset of compare_modes
+PARTS = ("where", "why", "growth", "convergence")
+WHY_UPDATES = 5
+QUESTION_UPDATES = 5
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One line of the table of switches: what was off, and what it came to."""
+
+    off: tuple[str, ...]
+    outcome: Agreement | QuestionResult
+
+    @property
+    def complete(self) -> bool:
+        """Whether eager and graph agreed."""
+        return self.outcome.complete
+
+
+@dataclass(frozen=True)
+class Why:
+    """The smallest set of switches whose switching off makes eager and graph agree."""
+
+    trials: tuple[Trial, ...]
+    smallest: tuple[str, ...] | None  # () where they agree anyway, None where no set suffices
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All results; None for a part that was not asked for. `fast` and `exact` are the numerics of the graph."""
+
+    title: str
+    folder: Path
+    where: dict[str, Where] | None = None
+    why: Why | None = None
+    growth: dict[str, list[dict[str, Distance]]] | None = None
+    convergence: Convergence | None = None
+    bandit: BanditResult | None = None
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for, whatever is compared."""
+
+    envs: tuple[str, ...] = ()
+    config: str | None = None
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    assignments: tuple[str, ...] = ()
+    seeds: int = MIN_SEEDS
+    threshold: float | None = None
+    updates: int = 50  # of the lock-step parts
+    jobs: int = 1  # processes at a time
+    folder: Path | None = None
+    view: View = field(default_factory=View)
+
+    def load(self, *, env: str | None = None, config: str | None = None, **overrides: Any) -> Config:
+        """A configuration with everything that only costs time switched off."""
+        values = {**self.overrides, **overrides, "evaluation.episodes": 0, "logging.tensorboard": False}
+        config = self.config if config is None else config
+        return load_config(config=config, env_id=env, overrides=values, assignments=self.assignments)[0]
+
+
+def compare_modes(request: Request, parts: Sequence[str] = PARTS) -> Comparison:
+    """Eager against graph, fast and exact: where they differ, why, how it grows, and whether it matters."""
+    if len(request.envs) > 1:
+        raise UserError("--eager compares in one game; give --env once.")
+    default = DEFAULT if request.config is None and not request.envs else request.config
+    config = request.load(env=next(iter(request.envs), None), config=default)
+    # `auto` would not do: the arms say what they are
+    arms = [
+        Arm("eager", _with_runtime(config, "eager", "exact")),
+        Arm("graph fast", _with_runtime(config, "graph", "fast")),
+        Arm("graph exact", _with_runtime(config, "graph", "exact")),
+    ]
+    _refuse_unfit(arms[:1])
+    what = [[arm.label, dump_config(arm.config)] for arm in arms]
+    folder = _open_folder(request, "eager", config.env.id, {"arms": what, "updates": request.updates})
+    lock_step = _LockStep(request, folder, arms[2].config)
+    return Comparison(
+        title=f"eager and graph execution on {config.env.id}",
+        folder=folder,
+        where=lock_step.where() if "where" in parts else None,
+        why=lock_step.why() if "why" in parts else None,
+        growth=lock_step.growth() if "growth" in parts else None,
+        convergence=_train_and_converge(arms, request, folder) if "convergence" in parts else None,
+    )
+
+
+def compare_values(request: Request, text: str) -> Comparison:
+    """One arm for each value of a key, from `key=a,b`."""
+    key, values = _parse_values(text)
+    envs = request.envs or ((None,) if request.config else ("Catch",))
+    arms = [Arm(f"{key}={value}", request.load(env=env, **{key: value})) for env in envs for value in values]
+    if any(one.config == other.config for one, other in itertools.combinations(arms, 2)):
+        raise UserError(f"--vary {text!r} names a value twice; it would be compared with itself.")
+    return _compare_arms(arms, request, "vary")
+
+
+def compare_targets(request: Request, targets: Sequence[str]) -> Comparison:
+    """Two or more presets or configuration files, or two or more run folders."""
+    if len(targets) < 2:
+        raise UserError(f"{targets[0]} alone cannot be compared; name two or more configurations or runs.")
+    folders = [Path(target) for target in targets]
+    if any(folder.is_dir() for folder in folders):
+        return _compare_runs(folders, request)
+    if len(set(targets)) < len(targets):
+        raise UserError("A configuration was named twice; it would be compared with itself.")
+    if request.config is not None:
+        raise UserError("--config and two configurations contradict each other; leave --config out.")
+    envs = request.envs or (None,)
+    arms = [Arm(Path(name).stem, request.load(config=name, env=env)) for env in envs for name in targets]
+    if len({arm.config.env.id for arm in arms}) > len(envs):
+        raise UserError("These configurations are for different games; say with --env which one to compare them in.")
+    return _compare_arms(arms, request, "configs")
+
+
+def compare_question(request: Request) -> Comparison:
+    """The first question's own experiment: its table of switches."""
+    folder = _open_folder(request, "question", "", {})
+
+    def trial(sets: Sequence[frozenset[str]]) -> list[Trial]:
+        offs = [tuple(sorted(off)) for off in sets]
+        results = _run_tasks(request, folder, "why", "question", offs, QUESTION_UPDATES)
+        return [Trial(off, _typed(QuestionResult, result)) for off, result in zip(offs, results, strict=True)]
+
+    return Comparison("the question's own experiment", folder, why=_explain(trial))
+
+
+def compare_loop(request: Request) -> Comparison:
+    """The second question: the same loss as a loop, with arrays, and with arrays of mismatched shapes."""
+    folder = _open_folder(request, "loop", "", {"seeds": request.seeds})
+    with request.view.part("loop", len(LOSSES) * request.seeds) as part:
+        result = compare_losses(seeds=range(request.seeds), on_progress=part.advance)
+    return Comparison("the bandit's loss as a loop and with arrays", folder, bandit=result)
+
+
+def _compare_arms(arms: Sequence[Arm], request: Request, kind: str) -> Comparison:
+    envs = list(dict.fromkeys(arm.config.env.id for arm in arms))
+    _thresholds(envs, request.threshold)
+    _refuse_unfit(arms)
+    what = [[arm.label, dump_config(arm.config)] for arm in arms]
+    folder = _open_folder(request, kind, "-".join(envs), {"arms": what})
+    names = " and ".join(dict.fromkeys(arm.label for arm in arms))
+    return Comparison(f"{names} on {', '.join(envs)}", folder, convergence=_train_and_converge(arms, request, folder))
+
+
+def _compare_runs(folders: Sequence[Path], request: Request) -> Comparison:
+    runs = find_runs(folders)
+    envs = list(dict.fromkeys(run.env for run in runs))
+    found = converge(runs, _thresholds(envs, request.threshold))
+    what = sorted(str(folder.resolve()) for folder in folders)
+    names = " and ".join(dict.fromkeys(run.arm for run in runs))
+    return Comparison(names, _open_folder(request, "runs", "-".join(envs), {"runs": what}), convergence=found)
+
+
+def _parse_values(text: str) -> tuple[str, list[Any]]:
+    key, separator, raw = text.partition("=")
+    key = key.strip()
+    try:
+        values = yaml.safe_load(f"[{raw}]")
+    except yaml.YAMLError:
+        values = []
+    if not separator or len(values) < 2:
+        raise UserError(f"--vary {text!r} is not of the form key=a,b, for example optimizer.learning_rate=7e-4,1e-3.")
+    if key in ("seed", "env.id", "total_env_steps"):
+        raise UserError(f"--vary {key} compares nothing; use --seeds, --env or --steps.")
+    return key, values
+
+
+def _thresholds(envs: Sequence[str], threshold: float | None) -> dict[str, float | None]:
+    """The return to reach in each environment: the one given, else each environment's own."""
+    if threshold is not None and len(envs) > 1:
+        raise UserError("--threshold is a return of one game; several games have their own: leave it out.")
+    return {env: default_threshold(env) if threshold is None else threshold for env in envs}
+
+
+class _LockStep:
+    """Parts one to three: the same updates on the same recorded trajectories, in fresh processes."""
+
+    def __init__(self, request: Request, folder: Path, config: Config) -> None:
+        self.request = request
+        self.folder = folder
+        self.config = config
+        self.modes = {"fast": (), "exact": INEXACT_PASSES[config.runtime.precision]}
+        self.recorded = False
+
+    def where(self) -> dict[str, Where]:
+        results = self._run("where", "where", list(self.modes.values()), self.request.updates)
+        return {name: _typed(Where, result) for name, result in zip(self.modes, results, strict=True)}
+
+    def why(self) -> Why:
+        def trial(sets: Sequence[frozenset[str]]) -> list[Trial]:
+            offs = [tuple(sorted(off)) for off in sets]
+            results = self._run("why", "agree", offs, min(WHY_UPDATES, self.request.updates))
+            return [Trial(off, _typed(Agreement, result)) for off, result in zip(offs, results, strict=True)]
+
+        return _explain(trial)
+
+    def growth(self) -> dict[str, list[dict[str, Distance]]]:
+        results = self._run("growth", "growth", list(self.modes.values()), self.request.updates)
+        return {name: _typed(list[dict[str, Distance]], r) for name, r in zip(self.modes, results, strict=True)}
+
+    def _run(self, part: str, task: str, sets: Sequence[tuple[str, ...]], updates: int) -> list[Any]:
+        if not self.recorded:
+            write_atomically(self.folder / "config.yaml", yaml.safe_dump(dump_config(self.config), sort_keys=False))
+            _run_tasks(self.request, self.folder, "record", "record", [()], self.request.updates)
+            self.recorded = True
+        return _run_tasks(self.request, self.folder, part, task, sets, updates)
+
+
+def _run_tasks(
+    request: Request, folder: Path, part: str, task: str, sets: Sequence[tuple[str, ...]], updates: int
+) -> list[Any]:
+    """Run one task of `a2c.analysis.worker` for each set of switches, and return what each wrote."""
+    jobs, outputs = [], []
+    for off in sets:
+        name = f"{task}-{_set_name(off)}"
+        output = folder / "parts" / f"{name}.json"
+        outputs.append(output)
+        files = (str(folder / "config.yaml"), str(folder / "trajectories.npz"), str(output))
+        jobs.append(
+            Job(
+                name=name,
+                command=(sys.executable, "-m", "a2c.analysis.worker", task, *files, str(updates), *off),
+                log=folder / "logs" / f"{name}.log",
+                is_done=output.exists,
+                environment={"TF_CPP_MIN_LOG_LEVEL": "3", **sw.environment(off)},
+            )
+        )
+    if not all(job.is_done() for job in jobs):
+        with request.view.part(part, len(jobs)) as view:
+            run_jobs(jobs, workers=request.jobs, on_tick=view.at)
+    return [json.loads(output.read_text(encoding="utf-8")) for output in outputs]
+
+
+def _set_name(off: Sequence[str]) -> str:
+    """The set as the digits of its members: names would be too long for a file."""
+    bits = "".join("1" if switch in off else "0" for switch in sw.SWITCHES)
+    return f"off-{int(bits, 2):04x}"
+
+
+def _explain(trial: Callable[[Sequence[frozenset[str]]], Sequence[Trial]]) -> Why:
+    seen: dict[tuple[str, ...], Trial] = {}
+
+    def remembered(sets: Sequence[frozenset[str]]) -> list[Trial]:
+        found = list(trial(sets))
+        seen.update({result.off: result for result in found})
+        return found
+
+    smallest = sw.smallest_set(remembered)
+    return Why(tuple(seen.values()), None if smallest is None else tuple(sorted(smallest)))
+
+
+def _train_and_converge(arms: Sequence[Arm], request: Request, folder: Path) -> Convergence:
+    thresholds = _thresholds(list(dict.fromkeys(arm.config.env.id for arm in arms)), request.threshold)
+    runs = plan_runs(arms, range(request.seeds), folder)
+    jobs = training_jobs(arms, runs, folder)
+    totals = {run: _total(arms, run) for run in runs}
+    with request.view.part("convergence", sum(totals.values())) as part:
+
+        def tick(done: int) -> None:
+            steps = sum(min(steps_done(run.folder), total) for run, total in totals.items())
+            part.at(steps, f"{done} of {len(runs)} runs")
+
+        run_jobs(jobs, workers=request.jobs, on_tick=tick)
+    return converge(runs, thresholds)
+
+
+def _refuse_unfit(arms: Sequence[Arm]) -> None:
+    """Find out here, not in the fifth process, that there is no such game or that the network does not fit it."""
+    for arm in arms:
+        env = arm.config.env.model_copy(update={"num_envs": 1})
+        with make_vec_env(env, seed=0) as envs:
+            build_learner(arm.config, envs.observation_space, envs.num_actions)
+
+
+def _total(arms: Sequence[Arm], run: Run) -> int:
+    return next(arm.config.total_env_steps for arm in arms if (arm.label, arm.config.env.id) == (run.arm, run.env))
+
+
+def _with_runtime(config: Config, mode: str, numerics: str) -> Config:
+    runtime = config.runtime.model_copy(update={"mode": mode, "numerics": numerics})
+    return config.model_copy(update={"runtime": runtime})
+
+
+def _open_folder(request: Request, kind: str, game: str, what: dict[str, Any]) -> Path:
+    """Make the folder, or make sure that it holds this very comparison.
+
+    The default is runs/compare-<kind>-<game>-<hash>: the same command finds the same folder, another one another.
+    """
+    what = json.loads(json.dumps({"kind": kind, **what}))
+    digest = hashlib.sha256(json.dumps([what, versions()], sort_keys=True).encode()).hexdigest()[:8]
+    name = "-".join(part for part in ("compare", kind, env_slug(game) if game else "", digest) if part)
+    folder = request.folder or Path("runs") / name
+    file = folder / "comparison.json"
+    if not file.is_file():
+        try:
+            (folder / "parts").mkdir(parents=True, exist_ok=True)
+            write_atomically(file, json.dumps({"what": what, "versions": versions()}, indent=2) + "\n")
+        except OSError as error:
+            raise UserError(f"The folder {folder} cannot be made: {error.strerror}.") from None
+        return folder
+    begun = json.loads(file.read_text(encoding="utf-8"))
+    if begun.get("what") != what:
+        raise UserError(f"{folder} holds another comparison (see its comparison.json); choose another --out.")
+    if begun.get("versions") != versions():
+        raise UserError(f"{folder} was begun with other versions (see its comparison.json); choose another --out.")
+    return folder
+
+
+def _typed(kind: Any, values: Any) -> Any:
+    """Plain JSON values as the dataclass that was written."""
+    return TypeAdapter(kind).validate_python(values)

@@ -1,0 +1,378 @@
+"""Ways of training compared by how they learn: paired seeds, each run in a process of its own.
+
+A run that never reaches the threshold is censored (`math.inf`), never dropped.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from a2c.analysis.jobs import Job
+from a2c.analysis.statistics import (
+    PairedComparison,
+    interquartile_mean,
+    paired_difference,
+    paired_ratio,
+    probability_of_improvement,
+    stratified_interval,
+)
+from a2c.checkpoint import step_files, write_atomically
+from a2c.config import Config, UserError, build_config, dump_config, env_slug, read_config_file
+from a2c.envs import atari_game, human_normalized
+from a2c.metrics import WINDOW
+
+WALL_CLOCK = ("seconds", "steps_per_second")  # what two equal runs may differ in
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One way of training."""
+
+    label: str
+    config: Config
+
+    @property
+    def slug(self) -> str:
+        """For file names."""
+        return re.sub(r"[^A-Za-z0-9_.]+", "-", self.label).strip("-") or "arm"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training run of one arm."""
+
+    arm: str
+    env: str
+    seed: int
+    folder: Path
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """How a run went, over the budget that all compared runs have."""
+
+    arm: str
+    env: str
+    seed: int
+    updates_to_threshold: float  # inf where it never got there
+    seconds_to_threshold: float
+    steps_per_second: float  # agent steps over seconds of training
+    final_return: float  # mean of the last 100 training games
+    env_steps: tuple[int, ...]  # the learning curve
+    seconds: tuple[float, ...]
+    returns: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class ArmSummary:
+    """Medians over the seeds of one arm in one environment."""
+
+    arm: str
+    env: str
+    runs: int
+    reached: int  # runs that got to the threshold
+    updates_to_threshold: float
+    seconds_to_threshold: float
+    steps_per_second: float
+    final_return: float
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """One arm against the first one, seed by seed, in one environment."""
+
+    arm: str
+    baseline: str
+    env: str
+    seeds: tuple[int, ...]
+    identical: int  # seeds whose two runs are equal bit for bit: weights, optimizer, every line of metrics
+    updates_to_threshold: PairedComparison | None  # ratios; None without a threshold
+    seconds_to_threshold: PairedComparison | None
+    steps_per_second: PairedComparison
+    final_return: PairedComparison  # differences
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """One arm over several games, by human-normalised final return (Agarwal et al. 2021, arXiv 2108.13264)."""
+
+    arm: str
+    interquartile_mean: float
+    interval: tuple[float, float] | None  # None for one seed
+    improvement: float | None  # P(a run of this arm beats one of the first arm), averaged over games
+    improvement_interval: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class Convergence:
+    """All that part four found."""
+
+    thresholds: dict[str, float | None]  # by environment
+    budget: int  # agent steps that were compared
+    runs: tuple[RunResult, ...]
+    summaries: tuple[ArmSummary, ...]
+    contrasts: tuple[Contrast, ...]
+    aggregates: tuple[Aggregate, ...]
+
+
+def plan_runs(arms: Sequence[Arm], seeds: Sequence[int], folder: Path) -> list[Run]:
+    """The runs of all arms, seed by seed, so that an interrupted comparison has whole pairs."""
+    several = len({arm.config.env.id for arm in arms}) > 1
+    runs = []
+    for seed in seeds:
+        for arm in arms:
+            game = f"{env_slug(arm.config.env.id)}-" if several else ""
+            runs.append(Run(arm.label, arm.config.env.id, seed, folder / "runs" / f"{game}{arm.slug}-s{seed}"))
+    return runs
+
+
+def training_jobs(arms: Sequence[Arm], runs: Sequence[Run], folder: Path) -> list[Job]:
+    """The commands that train `runs`; one that was stopped goes on from its checkpoint."""
+    jobs = []
+    by_name = {(arm.label, arm.config.env.id): arm for arm in arms}
+    for run in runs:
+        arm = by_name[run.arm, run.env]
+        file = folder / "arms" / f"{env_slug(run.env)}-{arm.slug}.yaml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, yaml.safe_dump(dump_config(arm.config), sort_keys=False))
+        train = [sys.executable, "-m", "a2c", "train", "--config", str(file), "--seed", str(run.seed)]
+        jobs.append(
+            Job(
+                name=f"{run.arm}, {run.env}, seed {run.seed}",
+                command=(*train, "--steps", str(arm.config.total_env_steps), *_in(run.folder)),
+                log=folder / "logs" / f"{run.folder.name}.log",
+                is_done=lambda run=run, total=arm.config.total_env_steps: is_finished(run.folder, total),  # type: ignore[misc]
+            )
+        )
+    return jobs
+
+
+def is_finished(folder: Path, total_env_steps: int) -> bool:
+    """Whether a run has its last line of metrics and the checkpoint that belongs to it."""
+    steps = steps_done(folder)
+    return steps >= total_env_steps and (folder / "checkpoints" / f"step-{steps:012d}.npz").exists()
+
+
+def steps_done(folder: Path) -> int:
+    """The agent steps of a run's last line of metrics, 0 before the first."""
+    try:
+        with (folder / "metrics.jsonl").open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - 2_000))
+            last = file.read().decode(errors="replace").rstrip().rpartition("\n")[2]
+        return int(json.loads(last)["env_steps"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
+
+
+def find_runs(folders: Sequence[Path]) -> list[Run]:
+    """Sort the runs of some folders into arms: those whose configurations differ in more than seed, game and length.
+
+    Raises:
+        UserError: where a folder is no run, or all runs were trained the same way.
+    """
+    configs = [_run_config(folder) for folder in folders]
+    ways = [_without(dump_config(config), "seed", "total_env_steps", "env.id") for config in configs]
+    keys = [key for key in ways[0] if any(way[key] != ways[0][key] for way in ways)]
+    if not keys:
+        raise UserError("All these runs were trained in the same way: there is nothing to compare.")
+    labels = [", ".join(f"{key.rsplit('.', 1)[-1]}={way[key]}" for key in keys) for way in ways]
+    runs = [
+        Run(label, config.env.id, config.seed, folder)
+        for label, config, folder in zip(labels, configs, folders, strict=True)
+    ]
+    if len({(run.arm, run.env, run.seed) for run in runs}) < len(runs):
+        raise UserError("Two of these runs have the same configuration and seed; give each once.")
+    return runs
+
+
+def converge(runs: Sequence[Run], thresholds: dict[str, float | None]) -> Convergence:
+    """Read finished runs and compare each arm with the first.
+
+    Raises:
+        UserError: where a run has no curve, or two arms no seed in common.
+    """
+    lines = {run: _lines(run.folder) for run in runs}
+    budget = min(entries[-1]["env_steps"] for entries in lines.values())
+    results = {run: _result(run, lines[run], budget, thresholds[run.env]) for run in runs}
+    arms, envs = list(dict.fromkeys(run.arm for run in runs)), list(dict.fromkeys(run.env for run in runs))
+    of = {(arm, env): [r for r in runs if (r.arm, r.env) == (arm, env)] for arm in arms for env in envs}
+    contrasts = [
+        _contrast(of[arms[0], env], of[arm, env], results, thresholds[env] is not None)
+        for env in envs
+        for arm in arms[1:]
+    ]
+    return Convergence(
+        thresholds=thresholds,
+        budget=budget,
+        runs=tuple(results.values()),
+        summaries=tuple(_summary([results[run] for run in of[arm, env]]) for env in envs for arm in arms),
+        contrasts=tuple(contrasts),
+        aggregates=_aggregate(arms, envs, of, results) if len(envs) > 1 else (),
+    )
+
+
+def default_threshold(env_id: str) -> float | None:
+    """A return worth reaching: half way from random to human on Atari, what the environment names elsewhere."""
+    game = atari_game(env_id)
+    if game is not None:
+        if game.random is None or game.human is None:
+            return None
+        return (game.random + game.human) / 2
+    if env_id == "Catch":
+        return 0.5
+    from gymnasium.envs.registration import registry
+
+    spec = registry.get(env_id)
+    return None if spec is None else spec.reward_threshold
+
+
+def _in(folder: Path) -> tuple[str, ...]:
+    return ("--run-dir", str(folder), "--resume", "--quiet")
+
+
+def _run_config(folder: Path) -> Config:
+    file = folder / "config.yaml"
+    if not file.is_file():
+        raise UserError(f"{folder} is not the folder of a run: it holds no config.yaml.")
+    return build_config(read_config_file(file), where=str(file))
+
+
+def _without(values: dict[str, Any], *keys: str) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        flat |= {f"{name}.{key}": v for key, v in value.items()} if isinstance(value, dict) else {name: value}
+    return {key: value for key, value in flat.items() if key not in keys}
+
+
+def _lines(folder: Path) -> list[dict[str, Any]]:
+    try:
+        lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError):
+        lines = []
+    if not lines or lines[-1]["episode_return_mean"] is None:
+        raise UserError(f"No game has ended in {folder}: there is no return to compare; train it longer.")
+    return lines
+
+
+def _result(run: Run, lines: list[dict[str, Any]], budget: int, threshold: float | None) -> RunResult:
+    lines = [line for line in lines if line["env_steps"] <= budget]
+    curve = [line for line in lines if line["episode_return_mean"] is not None]
+    if not curve:
+        raise UserError(f"No game has ended in the first {budget:,} steps of {run.folder}; train all runs longer.")
+    reached = next((line for line in curve if _reaches(line, threshold)), None)
+    return RunResult(
+        arm=run.arm,
+        env=run.env,
+        seed=run.seed,
+        updates_to_threshold=reached["updates"] if reached else math.inf,
+        seconds_to_threshold=reached["seconds"] if reached else math.inf,
+        steps_per_second=lines[-1]["env_steps"] / lines[-1]["seconds"],
+        final_return=curve[-1]["episode_return_mean"],
+        env_steps=tuple(line["env_steps"] for line in curve),
+        seconds=tuple(line["seconds"] for line in curve),
+        returns=tuple(line["episode_return_mean"] for line in curve),
+    )
+
+
+def _reaches(line: dict[str, Any], threshold: float | None) -> bool:
+    """Over a full window of games: the mean of the first few is luck."""
+    return threshold is not None and line["episodes"] >= WINDOW and line["episode_return_mean"] >= threshold
+
+
+def _summary(results: list[RunResult]) -> ArmSummary:
+    def median(name: str) -> float:
+        # the higher of the two middle ones: half a censored time is no time
+        return float(np.quantile([getattr(r, name) for r in results], 0.5, method="higher"))
+
+    return ArmSummary(
+        arm=results[0].arm,
+        env=results[0].env,
+        runs=len(results),
+        reached=sum(math.isfinite(r.updates_to_threshold) for r in results),
+        updates_to_threshold=median("updates_to_threshold"),
+        seconds_to_threshold=median("seconds_to_threshold"),
+        steps_per_second=median("steps_per_second"),
+        final_return=float(np.median([r.final_return for r in results])),
+    )
+
+
+def _contrast(baseline: list[Run], runs: list[Run], results: dict[Run, RunResult], with_threshold: bool) -> Contrast:
+    pairs = [(a, b) for a in baseline for b in runs if a.seed == b.seed]
+    if not pairs:
+        raise UserError(
+            f"{baseline[0].arm!r} and {runs[0].arm!r} have no seed in common; runs are compared seed by seed."
+        )
+
+    def both(name: str) -> tuple[list[float], list[float]]:
+        return [getattr(results[a], name) for a, _ in pairs], [getattr(results[b], name) for _, b in pairs]
+
+    return Contrast(
+        arm=runs[0].arm,
+        baseline=baseline[0].arm,
+        env=runs[0].env,
+        seeds=tuple(a.seed for a, _ in pairs),
+        identical=sum(are_identical(a.folder, b.folder) for a, b in pairs),
+        updates_to_threshold=paired_ratio(*both("updates_to_threshold")) if with_threshold else None,
+        seconds_to_threshold=paired_ratio(*both("seconds_to_threshold")) if with_threshold else None,
+        steps_per_second=paired_ratio(*both("steps_per_second")),
+        final_return=paired_difference(*both("final_return")),
+    )
+
+
+def are_identical(first: Path, second: Path) -> bool:
+    """Whether two runs ended with the same weights and optimizer, and wrote the same metrics, wall clock apart."""
+    ours, theirs = ([_timeless(line) for line in _lines(folder)] for folder in (first, second))
+    return ours == theirs and _last_arrays(first) == _last_arrays(second)
+
+
+def _timeless(line: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in line.items() if key not in WALL_CLOCK}
+
+
+def _last_arrays(folder: Path) -> dict[str, tuple[str, bytes]]:
+    files = step_files(folder / "checkpoints")
+    if not files:
+        raise UserError(f"{folder} holds no checkpoint (checkpoints/step-*.npz), so its bits cannot be compared.")
+    with np.load(files[-1], allow_pickle=False) as file:
+        return {key: (str(file[key].dtype), file[key].tobytes()) for key in file.files if key != "meta"}
+
+
+def _aggregate(
+    arms: list[str], envs: list[str], of: dict[tuple[str, str], list[Run]], results: dict[Run, RunResult]
+) -> tuple[Aggregate, ...]:
+    scores = {arm: {env: _normalized(env, [results[run] for run in of[arm, env]]) for env in envs} for arm in arms}
+    aggregates = []
+    for arm in arms:
+        mean, interval = interquartile_mean(scores[arm]), _interval(interquartile_mean, scores[arm])
+        if arm == arms[0]:
+            aggregates.append(Aggregate(arm, mean, interval, None, None))
+            continue
+        both = scores[arms[0]], scores[arm]
+        better, around = probability_of_improvement(*both), _interval(probability_of_improvement, *both)
+        aggregates.append(Aggregate(arm, mean, interval, better, around))
+    return tuple(aggregates)
+
+
+def _interval(statistic: Callable[..., float], *scores: dict[str, np.ndarray]) -> tuple[float, float] | None:
+    """Nothing is known of the spread of one seed."""
+    if min(len(runs) for way in scores for runs in way.values()) < 2:
+        return None
+    return stratified_interval(statistic, *scores)
+
+
+def _normalized(env: str, results: list[RunResult]) -> np.ndarray:
+    game = atari_game(env)
+    scores = [human_normalized(game, result.final_return) if game else None for result in results]
+    if any(score is None for score in scores):
+        raise UserError(f"{env} has no published random and human score, so it cannot be averaged with other games.")
+    return np.array(scores, float)

@@ -1,0 +1,287 @@
+"""Where eager and graph execution part, and how far: the same updates in both, compared bit by bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from a2c.config import Config
+from a2c.envs import make_vec_env
+from a2c.learner import Learner, build_learner, compiled
+from a2c.rollout import RolloutCollector
+from a2c.runtime import stream_seed
+from a2c.trajectory import Trajectory
+
+Tamper = Callable[[str, Any], Any]  # (stage, value) -> the value that the update goes on with
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One named array as two executions have it."""
+
+    stage: str
+    elements: int
+    differing: int  # elements whose bits differ
+    max_ulps: int  # the largest distance, counted in floating-point numbers between the two
+    max_abs: float
+
+
+@dataclass(frozen=True)
+class Where:
+    """The first update whose results differ between eager and graph, stage by stage in the order of computation."""
+
+    update: int | None  # counted from 1; None: all agree, and `stages` are those of the first update
+    updates: int  # that were run
+    first: str | None  # the first stage that differs
+    stages: tuple[Difference, ...]
+    differing_variables: tuple[str, ...]  # after that update, when nothing was observed
+    # weights and slots that the graph computes otherwise while its stages are read: reading can stop a rewrite
+    changed_by_observing: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How many variables (weights and optimizer) are equal bit for bit after some updates."""
+
+    updates: int
+    variables: int
+    equal_after_one: int
+    equal: int
+
+    @property
+    def complete(self) -> bool:
+        """Whether all agree."""
+        return self.equal_after_one == self.equal == self.variables
+
+
+@dataclass(frozen=True)
+class Distance:
+    """Of one group of variables after one update."""
+
+    relative: float  # |graph - eager| / |eager|, Euclidean norms over the whole group
+    max_abs: float
+
+
+def record(config: Config, updates: int) -> list[Trajectory]:
+    """The first `updates` trajectories of the run that `config` describes."""
+    with make_vec_env(config.env, seed=config.seed) as envs:
+        learner = build_learner(config, envs.observation_space, envs.num_actions)
+        collector = RolloutCollector(
+            envs,
+            learner.act,
+            learner.value,
+            config.algorithm,
+            cut_on_life_loss=config.env.cut_on_life_loss,
+            action_seed=stream_seed(config.seed, "actions"),
+        )
+        trajectories = []
+        for _ in range(updates):
+            trajectory, _ = collector.collect()
+            learner.update(trajectory)
+            trajectories.append(trajectory)
+    return trajectories
+
+
+def save_trajectories(path: Path, trajectories: Sequence[Trajectory]) -> None:
+    """Write them as one compressed .npz, field by field."""
+    fields = zip(*trajectories, strict=True)
+    arrays = {name: np.stack(rows) for name, rows in zip(Trajectory._fields, fields, strict=True)}
+    with path.open("wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **arrays)
+
+
+def load_trajectories(path: Path, updates: int) -> list[Trajectory]:
+    """The first `updates` of those that `save_trajectories` wrote."""
+    with np.load(path, allow_pickle=False) as file:
+        fields = [file[name][:updates] for name in Trajectory._fields]
+    return [Trajectory(*rows) for rows in zip(*fields, strict=True)]
+
+
+def find_where(
+    eager: Learner, graph: Learner, trajectories: Iterable[Trajectory], tamper: Tamper | None = None
+) -> Where:
+    """Find the first stage of the first update at which two learners differ.
+
+    Both update on the same trajectories; where their variables differ afterwards, that update is repeated from
+    the weights before it with every stage read.
+
+    Args:
+        eager, graph: with equal variables; `graph` is compiled.
+        trajectories: one for each update.
+        tamper: changes values of the graph's stages on purpose, to test this function.
+    """
+    first_update: tuple[Any, ...] | None = None
+    updates = 0
+    for updates, trajectory in enumerate(trajectories, 1):
+        before = snapshot(eager), snapshot(graph)
+        eager.update(trajectory)
+        graph.update(trajectory)
+        first_update = first_update or (trajectory, *before)
+        differing = differing_names(snapshot(eager), snapshot(graph))
+        if differing:
+            return _look_closer(eager, graph, trajectory, before, tamper, updates, updates, differing)
+    if first_update is None:
+        raise ValueError("find_where needs at least one trajectory")
+    trajectory, *starts = first_update
+    return _look_closer(eager, graph, trajectory, tuple(starts), tamper, None, updates, [])
+
+
+def _look_closer(
+    eager: Learner,
+    graph: Learner,
+    trajectory: Trajectory,
+    before: tuple[dict[str, np.ndarray], dict[str, np.ndarray]],
+    tamper: Tamper | None,
+    update: int | None,
+    updates: int,
+    differing: list[str],
+) -> Where:
+    restore(graph, before[1])
+    graph.update(trajectory)
+    unobserved = snapshot(graph)
+    restore(eager, before[0])
+    restore(graph, before[1])
+    of_eager = observe(eager, trajectory, "eager")
+    of_graph = observe(graph, trajectory, "graph", tamper)
+    stages = tuple(compare_arrays(name, of_eager[name], of_graph[name]) for name in of_eager)
+    return Where(
+        update=update,
+        updates=updates,
+        first=next((stage.stage for stage in stages if stage.differing), None),
+        stages=stages,
+        differing_variables=tuple(differing),
+        changed_by_observing=() if tamper else tuple(differing_names(unobserved, snapshot(graph))),
+    )
+
+
+def observe(learner: Learner, trajectory: Trajectory, mode: str, tamper: Tamper | None = None) -> dict[str, np.ndarray]:
+    """Update once and return every named stage, in the order of computation; then the variables.
+
+    Args:
+        learner: is updated.
+        trajectory: to learn from.
+        mode: eager or graph.
+        tamper: what to put in the place of a stage's value.
+    """
+
+    def staged(trajectory: Trajectory) -> dict[str, tf.Tensor]:
+        stages: dict[str, tf.Tensor] = {}
+
+        def tap(name: str, tensor: tf.Tensor) -> tf.Tensor:
+            stages[name] = tamper(name, tensor) if tamper else tensor
+            return stages[name]
+
+        learner.apply_update(trajectory, tap)
+        order.extend(name for name in stages if name not in order)
+        return stages
+
+    order: list[str] = []  # tf.function hands dictionaries back sorted
+    stages = compiled(staged, mode, learner.trajectory_spec)(trajectory)
+    variables = snapshot(learner)
+    if tamper:
+        variables = {name: np.asarray(tamper(name, value)) for name, value in variables.items()}
+    return {**{name: stages[name].numpy() for name in order}, **variables}
+
+
+def agree(eager: Learner, graph: Learner, trajectories: Iterable[Trajectory]) -> Agreement:
+    """Count the variables that are equal after the first update and after the last."""
+    equal: list[int] = []
+    for trajectory in trajectories:
+        eager.update(trajectory)
+        graph.update(trajectory)
+        variables = snapshot(eager)
+        equal.append(len(variables) - len(differing_names(variables, snapshot(graph))))
+    return Agreement(updates=len(equal), variables=len(variables), equal_after_one=equal[0], equal=equal[-1])
+
+
+def growth(
+    eager: Learner,
+    graph: Learner,
+    trajectories: Iterable[Trajectory],
+    on_update: Callable[[int], None] = lambda update: None,
+) -> list[dict[str, Distance]]:
+    """The distance of the weights and of each kind of optimizer slot after each of the same updates."""
+    distances = []
+    for update, trajectory in enumerate(trajectories, 1):
+        eager.update(trajectory)
+        graph.update(trajectory)
+        ours, theirs = variable_groups(eager), variable_groups(graph)
+        distances.append({name: distance(ours[name], theirs[name]) for name in ours})
+        on_update(update)
+    return distances
+
+
+def variable_groups(learner: Learner) -> dict[str, np.ndarray]:
+    """Weights, and the optimizer's slots by kind (momentum, velocity), each as one vector."""
+    groups = {"weights": [variable.numpy() for variable in learner.model.trainable_variables]}
+    for slot in learner.optimizer.variables:
+        if len(slot.shape) > 0:
+            groups.setdefault(slot.name.rsplit("_", 1)[1], []).append(slot.numpy())
+    return {name: np.concatenate([array.ravel() for array in arrays]) for name, arrays in groups.items()}
+
+
+def distance(first: np.ndarray, second: np.ndarray) -> Distance:
+    """Of two vectors, in float64."""
+    difference = second.astype(np.float64) - first
+    norm = np.linalg.norm(first.astype(np.float64))
+    return Distance(float(np.linalg.norm(difference) / norm) if norm else 0.0, float(np.abs(difference).max()))
+
+
+def snapshot(learner: Learner) -> dict[str, np.ndarray]:
+    """Copies of the optimizer's slots, then of the weights, under names that do not depend on the process."""
+    slots = {f"slot {slot.name}": slot.numpy() for slot in learner.optimizer.variables}
+    return slots | {f"weight {weight.path}": weight.numpy() for weight in learner.model.variables}
+
+
+def restore(learner: Learner, values: dict[str, np.ndarray]) -> None:
+    """Put back what `snapshot` copied."""
+    for variable, value in zip([*learner.optimizer.variables, *learner.model.variables], values.values(), strict=True):
+        variable.assign(value)
+
+
+def differing_names(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> list[str]:
+    """The names whose arrays have other bits."""
+    return [name for name in first if first[name].tobytes() != second[name].tobytes()]
+
+
+def compare_arrays(stage: str, first: np.ndarray, second: np.ndarray) -> Difference:
+    """Compare two arrays of one shape and type, element by element."""
+    ulps = ulp_distance(first, second)
+    gap = np.abs(second.astype(np.float64) - first.astype(np.float64))
+    return Difference(
+        stage=stage,
+        elements=first.size,
+        differing=int(np.count_nonzero(ulps)),
+        max_ulps=int(ulps.max(initial=0)),
+        max_abs=float(np.nan_to_num(gap, nan=np.inf).max(initial=0.0, where=ulps > 0)),
+    )
+
+
+def ulp_distance(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """How many representable numbers the elements lie apart: 1 for neighbours, 0 for equal bits.
+
+    Floats of at most 32 bits are ordered by their bits, negative ones downwards; -0 and +0 are 1 apart, so that
+    0 means the same bits. Integers and booleans: their difference. Returns int64, of the arrays' shape.
+
+    Raises:
+        ValueError: where shapes or types differ.
+    """
+    if first.shape != second.shape or first.dtype != second.dtype:
+        raise ValueError(
+            f"ulp_distance: {first.dtype} {first.shape} cannot be compared with {second.dtype} {second.shape}"
+        )
+    distance: np.ndarray = np.abs(_ordered(first) - _ordered(second))
+    return distance
+
+
+def _ordered(array: np.ndarray) -> np.ndarray:
+    if array.dtype.kind in "biu":
+        return array.astype(np.int64)
+    bits = array.view(f"i{array.dtype.itemsize}").astype(np.int64)
+    lowest = -(2 ** (8 * array.dtype.itemsize - 1))
+    return np.where(bits < 0, lowest - bits - 1, bits)

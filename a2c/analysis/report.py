@@ -1,0 +1,432 @@
+"""The results of a comparison in words, tables and pictures: results.json, report.md and PNGs in its folder."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from a2c.analysis import switches as sw
+from a2c.analysis.bandit import BanditResult
+from a2c.analysis.compare import Comparison, Trial, Why
+from a2c.analysis.convergence import Aggregate, ArmSummary, Contrast, Convergence, RunResult
+from a2c.analysis.numerics import Agreement, Distance, Where
+from a2c.analysis.question import QuestionResult
+from a2c.analysis.statistics import MIN_SEEDS, PairedComparison
+from a2c.checkpoint import versions, write_atomically
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe and Ito 2008
+DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (2, 2)), "-.")
+SHOWN_STAGES = 12  # of the differing ones, in the table
+
+
+class Table(NamedTuple):
+    """Rows of text, for the terminal and for Markdown."""
+
+    title: str
+    headings: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+
+
+def write_report(comparison: Comparison, command: str) -> Path:
+    """Write results.json, report.md and the pictures into the comparison's folder; returns the path of report.md."""
+    folder = comparison.folder
+    values = {
+        "title": comparison.title,
+        "command": command,
+        "versions": versions(),
+        "verdict": verdict(comparison),
+        **{name: value for name, value in asdict(comparison).items() if name not in ("title", "folder")},
+    }
+    write_atomically(folder / "results.json", json.dumps(_plain(values), indent=1) + "\n")
+    pictures = draw(comparison)
+    write_atomically(folder / "report.md", _markdown(comparison, command, pictures))
+    return folder / "report.md"
+
+
+def files(folder: Path) -> list[Path]:
+    """What `write_report` wrote there."""
+    return [folder / "results.json", folder / "report.md", *folder.glob("*.png")]
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
+
+
+def verdict(comparison: Comparison) -> list[str]:
+    """One sentence for each thing that was found, claiming no more than the data carries."""
+    sentences: list[str] = []
+    for numerics, where in (comparison.where or {}).items():
+        sentences.append(f"Where: {_say_where(numerics, where)}")
+    if comparison.why is not None:
+        sentences.append(f"Why: {_say_why(comparison.why)}")
+        defaults = comparison.why.trials[0].outcome
+        if isinstance(defaults, QuestionResult):
+            sentences.append(f"Growth: {_say_question(defaults)}")
+    for numerics, distances in (comparison.growth or {}).items():
+        sentences.append(f"Growth: {_say_growth(numerics, distances)}")
+    if comparison.convergence is not None:
+        sentences += [f"Convergence: {text}" for text in _say_convergence(comparison.convergence)]
+    if comparison.bandit is not None:
+        sentences += _say_bandit(comparison.bandit)
+    return sentences
+
+
+def _say_where(numerics: str, where: Where) -> str:
+    changed = ""
+    if where.changed_by_observing:
+        changed = (
+            f" Reading the stages changed what the graph computes ({len(where.changed_by_observing)} variables, such "
+            f"as {where.changed_by_observing[0]}): what is read cannot be rewritten away, so take the stage with care."
+        )
+    if where.update is None:
+        return f"graph {numerics} and eager gave the same bits in all {where.updates} updates.{changed}"
+    start = f"graph {numerics} parts from eager in update {where.update}"
+    if where.first is None:
+        return f"{start}, but only while nothing is read ({where.differing_variables[0]} differs then).{changed}"
+    stage = next(stage for stage in where.stages if stage.stage == where.first)
+    return (
+        f"{start}, first at {where.first}: {stage.differing:,} of {stage.elements:,} elements, by up to "
+        f"{stage.max_ulps:,} ULP ({stage.max_abs:.1e}).{changed}"
+    )
+
+
+def _say_why(why: Why) -> str:
+    if why.smallest is None:
+        return "no set of these switches makes graph and eager agree."
+    if not why.smallest:
+        return "graph and eager agree as they are; nothing has to be switched off."
+    return f"graph and eager agree with {_list(why.smallest)}; no smaller set of these switches does it."
+
+
+def _say_question(defaults: QuestionResult) -> str:
+    groups = {
+        "weights": defaults.weight_distances,
+        "first moments": defaults.first_moment_distances,
+        "second moments": defaults.second_moment_distances,
+    }
+    grown = ", ".join(f"{name} {distances[0]:.1e} to {distances[-1]:.1e}" for name, distances in groups.items())
+    updates = len(defaults.weight_distances)
+    return f"with TensorFlow's defaults the largest difference goes from the first update to update {updates}: {grown}."
+
+
+def _say_growth(numerics: str, distances: list[dict[str, Distance]]) -> str:
+    last = distances[-1]
+    if not any(group.max_abs for update in distances for group in update.values()):
+        return f"graph {numerics} and eager stay equal over {len(distances)} updates: distance 0 throughout."
+    groups = ", ".join(f"{name} {group.relative:.1e}" for name, group in last.items())
+    first = " and ".join(f"{group.relative:.1e}" for name, group in distances[0].items() if name == "weights")
+    return (
+        f"after {len(distances)} updates on the same data graph {numerics} lies from eager, relative to its length: "
+        f"{groups} (weights after the first update: {first})."
+    )
+
+
+def _say_convergence(found: Convergence) -> Iterator[str]:
+    for contrast in found.contrasts:
+        yield _say_contrast(contrast, found.thresholds[contrast.env], found.budget)
+    for aggregate in found.aggregates:
+        yield _say_aggregate(aggregate)
+
+
+def _say_contrast(contrast: Contrast, threshold: float | None, budget: int) -> str:
+    n = len(contrast.seeds)
+    start = f"{contrast.env}, {contrast.arm}:"
+    speed = f"{_ratio(contrast.steps_per_second)} the steps a second"
+    if contrast.identical == n:
+        seeds = "its one seed" if n == 1 else f"all {n} seeds"
+        return f"{start} identical to {contrast.baseline} bit for bit in {seeds}, at {speed}."
+    parts = []
+    updates, seconds = contrast.updates_to_threshold, contrast.seconds_to_threshold
+    if updates is None or seconds is None:
+        parts.append("no threshold is known for this environment (--threshold sets one)")
+    elif updates.censored_first == updates.censored_second == n:
+        parts.append(
+            f"no run of either arm reached a return of {threshold:g} in {budget:,} steps, so nothing can be said of "
+            f"the way there; give a lower --threshold or more --steps"
+        )
+    else:
+        parts.append(
+            f"needed {_ratio(updates)} the updates of {contrast.baseline} to a return of {threshold:g}, "
+            f"and {_ratio(seconds)} the time{_censored(contrast, updates)}"
+        )
+    parts.append(f"ended {_difference(contrast.final_return)}")
+    parts.append(f"ran at {speed}")
+    some = f"; {contrast.identical} of {n} seeds are identical bit for bit" if contrast.identical else ""
+    return f"{start} {'; '.join(parts)}{some}."
+
+
+def _censored(contrast: Contrast, updates: PairedComparison) -> str:
+    if not updates.censored_first + updates.censored_second:
+        return ""
+    return (
+        f" (never reached: {updates.censored_first} runs of {contrast.baseline}, {updates.censored_second} of "
+        f"{contrast.arm}, of {updates.pairs} each; counted, not dropped)"
+    )
+
+
+def _say_aggregate(aggregate: Aggregate) -> str:
+    text = (
+        f"over all games {aggregate.arm} has an interquartile mean human-normalised score of "
+        f"{aggregate.interquartile_mean:.3f} ({_between(aggregate.interval)})"
+    )
+    if aggregate.improvement is None:
+        return f"{text}."
+    around = aggregate.improvement_interval
+    shown = "" if around is None else "; shown" if not around[0] <= 0.5 <= around[1] else "; no difference shown"
+    return (
+        f"{text}; it beats the first arm with probability {aggregate.improvement:.2f} "
+        f"({_between(around)}{shown}; the interval is too narrow where seeds are few)."
+    )
+
+
+def _between(interval: tuple[float, float] | None) -> str:
+    return "one seed, no interval" if interval is None else f"95 % {interval[0]:.3f} to {interval[1]:.3f}"
+
+
+def _ratio(found: PairedComparison) -> str:
+    if found.estimate is None:
+        return "an unknown multiple of"
+    return f"{_times(found.estimate)} ({_interval(found, _times)})"
+
+
+def _times(ratio: float) -> str:
+    if math.isinf(ratio):
+        return "endless times"
+    return f"{ratio:.2f}x" if ratio > 0 else "0x (the other never got there)"
+
+
+def _difference(found: PairedComparison) -> str:
+    if found.estimate is None:
+        return "at an unknown return"
+    return f"{found.estimate:+.2f} from its return ({_interval(found, '{:+.2f}'.format)})"
+
+
+def _interval(found: PairedComparison, form: Any) -> str:
+    if found.low is None or found.high is None:
+        return f"{found.pairs} seeds; a 95 % interval needs {MIN_SEEDS}"
+    shown = "difference shown" if found.shown else "no difference shown"
+    return f"95 % {form(found.low)} to {form(found.high)}; {shown}"
+
+
+def _say_bandit(result: BanditResult) -> list[str]:
+    return [f"Loop: {sentence}" for sentence in result.sentences()]
+
+
+def _list(off: Sequence[str]) -> str:
+    names = [sw.label(switch) for switch in off]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def tables(comparison: Comparison) -> list[Table]:
+    """All that is worth a table."""
+    found = [_where_table(numerics, where) for numerics, where in (comparison.where or {}).items() if where.update]
+    if comparison.why is not None:
+        found.append(_why_table(comparison.why))
+    if comparison.convergence is not None:
+        found.append(_arms_table(comparison.convergence.summaries))
+    if comparison.bandit is not None:
+        found.append(Table("The bandit's three losses", *comparison.bandit.table()))
+    return found
+
+
+def _where_table(numerics: str, where: Where) -> Table:
+    differing = [stage for stage in where.stages if stage.differing]
+    rows = [
+        (s.stage, f"{s.differing:,} of {s.elements:,}", f"{s.max_ulps:,}", f"{s.max_abs:.1e}")
+        for s in differing[:SHOWN_STAGES]
+    ]
+    more = f", the first {SHOWN_STAGES} of them below" if len(differing) > SHOWN_STAGES else ""
+    return Table(
+        f"Where graph {numerics} parts from eager: update {where.update}, "
+        f"{len(differing)} of {len(where.stages)} stages differ{more}",
+        ("stage", "elements that differ", "largest ULP", "largest difference"),
+        rows,
+    )
+
+
+def _why_table(why: Why) -> Table:
+    return Table(
+        "Which switches bring graph and eager together",
+        ("switched off", *_outcome_headings(why.trials[0])),
+        [(_switches(trial.off), *_outcome(trial)) for trial in why.trials],
+    )
+
+
+def _outcome_headings(trial: Trial) -> tuple[str, ...]:
+    if isinstance(trial.outcome, Agreement):
+        return ("variables equal after 1 update", f"after {trial.outcome.updates}")
+    return ("advantages equal", "optimizer variables equal")
+
+
+def _outcome(trial: Trial) -> tuple[str, ...]:
+    found = trial.outcome
+    if isinstance(found, Agreement):
+        return f"{found.equal_after_one} of {found.variables}", f"{found.equal} of {found.variables}"
+    advantages = "yes" if found.advantages_equal else f"no ({found.advantages_distance:.1e})"
+    return advantages, f"{found.optimizer_variables_equal} of {found.optimizer_variables}"
+
+
+def _switches(off: tuple[str, ...]) -> str:
+    if not off:
+        return "nothing (TensorFlow's defaults)"
+    missing = [switch for switch in sw.SWITCHES if switch not in off]
+    if not missing:
+        return "all of these"
+    if len(missing) == 1:
+        return f"all of these but: {sw.label(missing[0])}"
+    return ", ".join(sw.label(switch) for switch in off)
+
+
+def _arms_table(summaries: Sequence[ArmSummary]) -> Table:
+    return Table(
+        "Medians over the seeds",
+        ("game", "arm", "runs", "reached", "updates to it", "seconds to it", "steps/s", "final return"),
+        [
+            (
+                *(s.env, s.arm, str(s.runs), f"{s.reached} of {s.runs}"),
+                *(_count(s.updates_to_threshold), _count(s.seconds_to_threshold)),
+                *(f"{s.steps_per_second:,.0f}", f"{s.final_return:.2f}"),
+            )
+            for s in summaries
+        ],
+    )
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}" if math.isfinite(value) else "never"
+
+
+# --- pictures ---------------------------------------------------------------------------------------------------------
+
+
+def draw(comparison: Comparison) -> list[Path]:
+    """Draw what can be drawn; returns the files."""
+    pictures: dict[str, Figure] = {}
+    if comparison.growth is not None:
+        pictures["growth.png"] = _draw_growth(comparison.growth)
+    if comparison.convergence is not None:
+        pictures["curves.png"] = _draw_curves(comparison.convergence)
+    if comparison.bandit is not None:
+        pictures["bandit.png"] = _draw_bandit(comparison.bandit)
+    for name, figure in pictures.items():
+        figure.savefig(comparison.folder / name, dpi=130)
+    return [comparison.folder / name for name in pictures]
+
+
+def _draw_growth(growth: dict[str, list[dict[str, Distance]]]) -> Figure:
+    figure = Figure(figsize=(8, 4), layout="constrained")
+    axes = figure.subplots()
+    for numerics, distances in growth.items():
+        updates = np.arange(1, len(distances) + 1)
+        for colour, name in zip(COLOURS, distances[0], strict=False):
+            values = np.array([update[name].relative for update in distances])
+            if values.any():
+                style = DASHES[0] if numerics == "fast" else DASHES[1]
+                axes.plot(
+                    updates,
+                    np.where(values > 0, values, np.nan),
+                    color=colour,
+                    ls=style,
+                    label=f"{name}, graph {numerics}",
+                )
+            else:
+                axes.plot([], [], color=colour, ls=":", label=f"{name}, graph {numerics}: 0 throughout")
+    axes.set_yscale("log")
+    axes.set_xlabel("update on the same trajectories")
+    axes.set_ylabel("distance from eager, relative")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+    return figure
+
+
+def _draw_curves(found: Convergence) -> Figure:
+    envs = list(found.thresholds)
+    figure = Figure(figsize=(10, 3.8 * len(envs)), layout="constrained")
+    rows = figure.subplots(len(envs), 2, squeeze=False, sharey="row")
+    for env, (by_steps, by_time) in zip(envs, rows, strict=True):
+        arms = list(dict.fromkeys(run.arm for run in found.runs))
+        for index, arm in enumerate(arms):
+            runs = [run for run in found.runs if (run.arm, run.env) == (arm, env)]
+            _draw_band(by_steps, [run.env_steps for run in runs], runs, arm, index)
+            _draw_band(by_time, [np.array(run.seconds) / 60 for run in runs], runs, arm, index)
+        for axes in (by_steps, by_time):
+            axes.grid(alpha=0.3)
+            if found.thresholds[env] is not None:
+                axes.axhline(found.thresholds[env], color="grey", lw=0.8, ls="--")
+        by_steps.set_ylabel(f"{env}: mean return of the last 100 games")
+        by_steps.set_xlabel("agent steps")
+        by_time.set_xlabel("minutes")
+        by_steps.legend(fontsize=8, title="median, and the middle half of the seeds", title_fontsize=8)
+    return figure
+
+
+def _draw_band(axes: Axes, xs: Sequence[Any], runs: Sequence[RunResult], arm: str, index: int) -> None:
+    """The median over seeds and the quartiles, where all runs have values; single runs thin behind it."""
+    if not runs:
+        return
+    colour = COLOURS[index % len(COLOURS)]
+    for x, run in zip(xs, runs, strict=True):
+        axes.plot(x, run.returns, color=colour, lw=0.5, alpha=0.3)
+    start, end = max(x[0] for x in xs), min(x[-1] for x in xs)
+    grid = np.linspace(start, end, 200)
+    curves = np.array([np.interp(grid, x, run.returns) for x, run in zip(xs, runs, strict=True)])
+    low, middle, high = np.quantile(curves, [0.25, 0.5, 0.75], axis=0)
+    axes.fill_between(grid, low, high, color=colour, alpha=0.15, lw=0)
+    width = 3.0 - 0.8 * min(index, 2)  # equal curves stay visible below each other
+    axes.plot(grid, middle, color=colour, ls=DASHES[index % len(DASHES)], lw=width, label=arm)
+
+
+def _draw_bandit(result: BanditResult) -> Figure:
+    figure = Figure(figsize=(8, 4), layout="constrained")
+    axes = figure.subplots()
+    losses = list(dict.fromkeys(curve.loss for curve in result.curves))
+    for index, loss in enumerate(losses):
+        curves = np.array([curve.probabilities for curve in result.curves if curve.loss == loss])
+        updates = np.arange(1, curves.shape[1] + 1)
+        colour = COLOURS[index]
+        axes.plot(updates, curves.T, color=colour, lw=0.5, alpha=0.3)
+        width = 3.0 - 0.8 * index
+        axes.plot(updates, np.median(curves, axis=0), color=colour, ls=DASHES[index], lw=width, label=loss)
+    axes.set_xlabel("update")
+    axes.set_ylabel("probability of the better arm")
+    axes.set_ylim(0, 1)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8, title="median over seeds; each seed thin", title_fontsize=8)
+    return figure
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def _markdown(comparison: Comparison, command: str, pictures: Sequence[Path]) -> str:
+    lines = [f"# Comparison: {comparison.title}", "", f"`{command}`", ""]
+    lines += [f"- {sentence}" for sentence in verdict(comparison)]
+    for table in tables(comparison):
+        lines += ["", f"## {table.title}", ""]
+        lines += ["| " + " | ".join(table.headings) + " |", "|" + "---|" * len(table.headings)]
+        lines += ["| " + " | ".join(row) + " |" for row in table.rows]
+    for picture in pictures:
+        lines += ["", f"![{picture.stem}]({picture.name})"]
+    made_with = ", ".join(f"{name} {version}" for name, version in versions().items())
+    return "\n".join([*lines, "", f"Made with {made_with}.", ""])
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no infinity: `inf` of a censored run becomes the text "inf"."""
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, (float, np.floating)) and not math.isfinite(value):
+        return str(float(value))
+    return value.item() if isinstance(value, np.generic) else value

@@ -1,0 +1,234 @@
+"""Compare two ways of training, honestly: paired seeds of one game, or seeds of many games. Numbers in, numbers out.
+
+Two runs are a pair where they share all but the way of training, the seed included. Every pair counts: a run that
+never reached the threshold is as late as can be, not missing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+MIN_SEEDS = 6  # of five pairs the sign-flip test's smallest two-sided p is 2 / 2**5 = 0.0625: nothing could be shown
+CONFIDENCE = 0.95
+SIGN_FLIPS = 9_999  # drawn where there are more than 13 pairs; of up to 13 all 2**n are enumerated
+
+Array: TypeAlias = npt.NDArray[np.float64]
+Scores: TypeAlias = Mapping[str, npt.ArrayLike]  # game -> [seeds]; games may differ in their number of seeds
+
+
+@dataclass(frozen=True)
+class PairedComparison:
+    """What pairs of runs say of the second way of training against the first."""
+
+    no_difference: float  # the value that means it: 1 for a ratio, 0 for a difference
+    pairs: int
+    estimate: float | None  # median over pairs; a ratio may be inf or 0; None where no pair tells anything
+    low: float | None  # 95 % interval of the median; None with `estimate`, and below MIN_SEEDS
+    high: float | None
+    p_value: float | None  # two-sided sign-flip test; None as `low`
+    censored_first: int  # runs that never reached the threshold
+    censored_second: int
+
+    @property
+    def shown(self) -> bool:
+        """Whether a difference is shown: the interval excludes "no difference", and p is at most 0.05."""
+        if self.low is None or self.high is None or self.p_value is None:
+            return False
+        return not self.low <= self.no_difference <= self.high and self.p_value <= 1 - CONFIDENCE
+
+
+def paired_ratio(first: npt.ArrayLike, second: npt.ArrayLike, *, seed: int = 0) -> PairedComparison:
+    """Compare costs or rates, such as updates to a threshold or steps per second, by the median of second / first.
+
+    A run that never reached the threshold is math.inf. Where only one run of a pair did, its partner's ratio is inf
+    or 0: the longest of all, whatever the budget was. Where neither did, the pair tells nothing; it counts as a ratio
+    of 1, which makes a difference harder to show. An interval made narrow by such pairs does not show equality.
+    The median of an even number is the geometric mean of the middle two, so that swapping the arms inverts it.
+
+    Args:
+        first, second: [pairs], positive, any one unit.
+        seed: of the sign flips that are drawn above 13 pairs.
+
+    Raises:
+        ValueError: where lengths differ, nothing is given, or a value is not a positive number.
+    """
+    a, b = _paired(first, second)
+    if min(a.min(), b.min()) <= 0:
+        raise ValueError(f"A ratio needs positive values, but the smallest is {min(a.min(), b.min()):g}.")
+    censored = int(np.isinf(a).sum()), int(np.isinf(b).sum())
+    if not np.isfinite(np.minimum(a, b)).any():
+        return PairedComparison(1.0, len(a), None, None, None, None, *censored)
+    return _compare(_log_ratios(a, b), math.exp, censored, seed)
+
+
+def paired_difference(first: npt.ArrayLike, second: npt.ArrayLike, *, seed: int = 0) -> PairedComparison:
+    """Compare scores, such as final returns, by the median of second - first. Above 0 the second is better.
+
+    Args:
+        first, second: [pairs], finite, any one unit.
+        seed: of the sign flips that are drawn above 13 pairs.
+
+    Raises:
+        ValueError: where lengths differ, nothing is given, or a value is not a finite number.
+    """
+    a, b = _paired(first, second)
+    if not np.isfinite([a, b]).all():
+        raise ValueError("A difference needs finite values, but one of them is infinite.")
+    return _compare(b - a, float, (0, 0), seed)
+
+
+def interquartile_mean(scores: Scores) -> float:
+    """The mean of the middle half of all scores, pooled over games (Agarwal et al. 2021, arXiv 2108.13264).
+
+    Bring the scores of different games to one scale first. A game with fewer seeds weighs less.
+
+    Raises:
+        ValueError: where there is no game, or one whose scores are missing, not finite or not one-dimensional.
+    """
+    return float(stats.trim_mean(np.concatenate(list(_checked(scores).values())), 0.25))
+
+
+def probability_of_improvement(first: Scores, second: Scores) -> float:
+    """The probability that a run of the second way beats one of the first on a game drawn at random.
+
+    The mean over games of P(second > first) + P(second = first) / 2 over all pairs of runs, which is Mann-Whitney's U
+    over the number of pairs (Agarwal et al. 2021). Seeds are not paired. 0.5 is no difference.
+
+    Raises:
+        ValueError: as `interquartile_mean`, and where the two do not have the same games.
+    """
+    a, b = _checked(first), _checked(second)
+    if a.keys() != b.keys():
+        raise ValueError(f"Both ways need the same games, but only one has {', '.join(sorted(a.keys() ^ b.keys()))}.")
+    return float(np.mean([(1 + np.sign(b[game][:, None] - a[game]).mean()) / 2 for game in a]))
+
+
+def stratified_interval(
+    statistic: Callable[..., float], *scores: Scores, resamples: int = 2_000, seed: int = 0
+) -> tuple[float, float]:
+    """The 95 % percentile bootstrap interval of a statistic over games, seeds drawn anew within each game.
+
+    The games are taken as given: the interval is about other seeds, not about other games (Agarwal et al. 2021).
+    It is too narrow where seeds are few: for the interquartile mean of 5 simulated games it covered the truth 75 times
+    in 100 with 2 seeds, 84 with 3, 92 with 5 and 94 with 10.
+
+    Args:
+        statistic: such as `interquartile_mean`; called with as many arguments as `scores`.
+        scores: one for each way of training; each is drawn independently.
+        resamples: number of draws.
+        seed: of the draws.
+
+    Raises:
+        ValueError: as `interquartile_mean`, and where a game has one seed alone: drawn anew it never varies.
+    """
+    ways = [_checked(way) for way in scores]
+    lonely = [game for way in ways for game, runs in way.items() if len(runs) < 2]
+    if lonely:
+        raise ValueError(f"An interval needs at least 2 seeds of each game, but {lonely[0]} has 1.")
+    rng = np.random.default_rng(seed)
+    draws = [
+        statistic(*({game: rng.choice(runs, len(runs)) for game, runs in way.items()} for way in ways))
+        for _ in range(resamples)
+    ]
+    low, high = np.quantile(draws, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    return float(low), float(high)
+
+
+def _log_ratios(a: Array, b: Array) -> Array:
+    """log(b / a) [...]: inf where b alone is infinite, -inf where a alone is, 0 where both are."""
+    smaller, larger = np.minimum(a, b), np.maximum(a, b)
+    # not log b - log a: of equal ratios the bits are equal too, so that their ranks tie
+    ratios = np.divide(larger, smaller, out=np.ones_like(a), where=np.isfinite(smaller))
+    return np.where(b < a, -1.0, 1.0) * np.log(ratios)
+
+
+def _compare(
+    effects: Array, report: Callable[[float], float], censored: tuple[int, int], seed: int
+) -> PairedComparison:
+    """The comparison of effects [pairs], which are 0 where there is no difference; `report` gives them their unit."""
+    n = len(effects)
+    estimate = report(_median(effects))
+    if n < MIN_SEEDS:
+        return PairedComparison(report(0.0), n, estimate, None, None, None, *censored)
+    low, high = (report(float(bound)) for bound in _median_interval(effects))
+    return PairedComparison(report(0.0), n, estimate, low, high, float(_sign_flip_p(effects, seed)), *censored)
+
+
+def _median(effects: Array) -> float:
+    ordered = np.sort(effects)
+    lower, upper = float(ordered[(len(effects) - 1) // 2]), float(ordered[len(effects) // 2])
+    return 0.0 if lower == -upper else (lower + upper) / 2  # -inf and inf tell against each other, too
+
+
+def _median_interval(effects: Array) -> tuple[Array, Array]:
+    """The 95 % interval of the median of effects [..., pairs], by interpolated order statistics.
+
+    The d-th smallest and d-th largest of n effects enclose the median with probability 1 - 2 P(Binomial(n, 1/2) < d),
+    whatever the distribution. Between the two d around 95 % lies an interpolation that is nearly as free of it
+    (Hettmansperger and Sheather 1986, Statistics & Probability Letters 4, 75-79).
+
+    Chosen by coverage, measured over 5,000 simulated comparisons, three times, of log-normal, skewed, heavy-tailed
+    (Cauchy, t with 2 degrees of freedom) and censored effects: 94 to 98 % with 6, 7, 8, 10 and 20 pairs. The
+    percentile bootstrap of the median had 87 to 88 % with 7 pairs, and 91 % with 6 where 45 % were censored. No
+    interpolation holds where effects leave a gap around their median, as two clusters do: 88 % with 7 pairs.
+    """
+    n = effects.shape[-1]
+    ordered = np.sort(effects, axis=-1)
+    coverage = 1 - 2 * stats.binom.cdf(np.arange(n // 2), n, 0.5)  # of d = 1, 2, ...; falls
+    d = int((coverage >= CONFIDENCE).sum())
+    excess = (coverage[d - 1] - CONFIDENCE) / (coverage[d - 1] - coverage[d])
+    inwards = (n - d) * excess / (d + (n - 2 * d) * excess)
+    return (
+        _between(ordered[..., d - 1], ordered[..., d], inwards),
+        _between(ordered[..., n - d], ordered[..., n - d - 1], inwards),
+    )
+
+
+def _between(outer: Array, inner: Array, inwards: float) -> Array:
+    """A share of the way from outer to inner; outer where either is infinite, since no share of that is known."""
+    finite = np.isfinite(outer) & np.isfinite(inner)
+    return outer + inwards * np.subtract(inner, outer, out=np.zeros_like(outer), where=finite)
+
+
+def _sign_flip_p(effects: Array, seed: int) -> Array:
+    """The two-sided p [...] of the mean signed rank of effects [..., pairs].
+
+    If it made no difference which run of a pair is called second, every effect could as well have had the other sign.
+    Ranks, because an infinite effect is then the largest and no more. They see a lack of symmetry as well as a median
+    that is not 0, which is why `shown` asks the interval, too.
+    """
+    signed_ranks = np.sign(effects) * stats.rankdata(np.abs(effects), axis=-1)
+    test = stats.permutation_test(
+        (signed_ranks,), np.mean, permutation_type="samples", n_resamples=SIGN_FLIPS, axis=-1, rng=seed
+    )
+    return np.asarray(test.pvalue)
+
+
+def _paired(first: npt.ArrayLike, second: npt.ArrayLike) -> tuple[Array, Array]:
+    """Both as [pairs] float64, refused where they are no pairs of numbers."""
+    a, b = np.asarray(first, np.float64), np.asarray(second, np.float64)
+    if a.ndim != 1 or a.shape != b.shape:
+        raise ValueError(f"Pairs need two lists of one length, but their shapes are {a.shape} and {b.shape}.")
+    if not len(a):
+        raise ValueError("There is no pair to compare.")
+    if np.isnan([a, b]).any():
+        raise ValueError("A value is not a number; a run that never reached its threshold is math.inf.")
+    return a, b
+
+
+def _checked(scores: Scores) -> dict[str, Array]:
+    """The scores as arrays [seeds], refused where something cannot be averaged."""
+    if not scores:
+        raise ValueError("There is no game to average over.")
+    checked = {game: np.asarray(runs, np.float64) for game, runs in scores.items()}
+    for game, runs in checked.items():
+        if runs.ndim != 1 or not len(runs) or not np.isfinite(runs).all():
+            raise ValueError(f"{game} needs one finite score for each of at least 1 seed, in a flat list.")
+    return checked

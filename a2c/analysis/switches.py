@@ -1,0 +1,89 @@
+"""What can be switched off in TensorFlow to bring graphs nearer to eager execution, and the smallest set that does."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, TypeVar
+
+import tensorflow as tf
+
+GRAPPLER_PASSES = (  # those that are on by default, in the names of tf.config.optimizer
+    "arithmetic_optimization",
+    "constant_folding",
+    "remapping",
+    "layout_optimizer",
+    "shape_optimization",
+    "dependency_optimization",
+    "loop_optimization",
+    "function_optimization",
+)
+ONEDNN = "oneDNN"
+THREADS = "several threads"
+NONDETERMINISM = "nondeterminism"
+SWITCHES = (*GRAPPLER_PASSES, ONEDNN, THREADS, NONDETERMINISM)
+
+
+class Outcome(Protocol):
+    """What a trial with some switches off came to."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether eager and graph agreed in every bit."""
+
+
+OutcomeT = TypeVar("OutcomeT", bound=Outcome)
+Trial = Callable[[Sequence[frozenset[str]]], Sequence[OutcomeT]]
+
+
+def environment(off: Iterable[str]) -> dict[str, str]:
+    """The variables to start a process with, for the switches that TensorFlow reads at its start."""
+    return {"TF_ENABLE_ONEDNN_OPTS": "0" if ONEDNN in off else "1"}
+
+
+def switch_off(off: Iterable[str]) -> None:
+    """Switch off in this process, which must be fresh and started with `environment(off)`."""
+    off = set(off)
+    tf.config.optimizer.set_experimental_options({name: name not in off for name in GRAPPLER_PASSES})
+    if THREADS in off:
+        tf.config.threading.set_intra_op_parallelism_threads(1)
+        tf.config.threading.set_inter_op_parallelism_threads(1)
+    if NONDETERMINISM in off:
+        tf.config.experimental.enable_op_determinism()
+
+
+def smallest_set(trial: Trial[OutcomeT], switches: Sequence[str] = SWITCHES) -> frozenset[str] | None:
+    """The smallest set of switches whose switching off makes eager and graph agree.
+
+    Where no single one suffices, it is assumed that switching off more never breaks an agreement. Then a switch
+    without which all the others do not suffice belongs to every set that does; those are found first, and others
+    are added only where they alone do not.
+
+    Args:
+        trial: runs once for each of the given sets of switches that are off, in their order.
+        switches: the candidates.
+
+    Returns:
+        The set; empty where nothing needs to be switched off; None where even all of them do not suffice.
+    """
+    everything = frozenset(switches)
+    few = [frozenset(), *(frozenset([switch]) for switch in switches)]
+    for candidate, found in zip(few, trial(few), strict=True):
+        if found.complete:
+            return candidate
+    if not trial([everything])[0].complete:
+        return None
+    all_but_one = trial([everything - {switch} for switch in switches])
+    needed = frozenset(switch for switch, found in zip(switches, all_but_one, strict=True) if not found.complete)
+    others = [switch for switch in switches if switch not in needed]
+    for size in range(len(others) + 1):
+        candidates = [needed | set(more) for more in itertools.combinations(others, size)]
+        for candidate, found in zip(candidates, trial(candidates), strict=True):
+            if found.complete:
+                return candidate
+    raise AssertionError("all switches together suffice, so the loop ends")
+
+
+def label(switch: str) -> str:
+    """The switch, off, in words."""
+    return {THREADS: "one thread", NONDETERMINISM: "op determinism on"}.get(switch, f"{switch} off")

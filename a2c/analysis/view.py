@@ -1,0 +1,111 @@
+"""What the user sees while a comparison runs: a bar for each part in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+LINE_SECONDS = 15.0  # between two plain lines
+
+
+class Part:
+    """One part under way; shows nothing. A context, and the base of the two below."""
+
+    def __enter__(self) -> Part:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to put back."""
+
+    def at(self, done: float, detail: str = "") -> None:
+        """Told how far the part is."""
+
+    def advance(self) -> None:
+        """Told that one more piece is done."""
+
+
+class View:
+    """Hands out parts that show nothing."""
+
+    def part(self, name: str, total: float) -> Part:
+        """A part that is over at `total`."""
+        return Part()
+
+
+class ConsoleView(View):
+    """Bars in a terminal, lines elsewhere."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+
+    def part(self, name: str, total: float) -> Part:
+        """A part that is over at `total`."""
+        return _Bar(self.console, name, total) if self.console.is_terminal else _Lines(self.console, name, total)
+
+
+class _Counted(Part):
+    def __init__(self, console: Console, name: str, total: float) -> None:
+        self.console, self.name, self.total = console, name, total
+        self.done = 0.0
+        self.first: float | None = None  # what an earlier session had done
+        self.start = time.monotonic()
+
+    def at(self, done: float, detail: str = "") -> None:
+        self.first = done if self.first is None else self.first
+        self.done = done
+        self.show(detail)
+
+    def advance(self) -> None:
+        self.first = self.first or 0.0
+        self.at(self.done + 1)
+
+    def show(self, detail: str) -> None:
+        """Draw the state."""
+
+    def eta(self) -> str:
+        gained = self.done - (self.first or 0.0)
+        if not gained:
+            return "..."
+        seconds = int((time.monotonic() - self.start) * (self.total - self.done) / gained)
+        return f"{seconds // 3600}:{seconds % 3600 // 60:02d}:{seconds % 60:02d}"
+
+
+class _Bar(_Counted):
+    def __enter__(self) -> _Bar:
+        columns = (
+            TextColumn("{task.description:<12}"),
+            BarColumn(None),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+            TextColumn("eta {task.fields[eta]}  {task.fields[detail]}"),
+        )
+        self.bar = Progress(*columns, console=self.console, expand=True, auto_refresh=False)
+        self.task: TaskID = self.bar.add_task(self.name, total=self.total, eta="...", detail="")
+        self.bar.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.bar.__exit__(None, None, None)
+
+    def show(self, detail: str) -> None:
+        self.bar.update(self.task, completed=self.done, eta=self.eta(), detail=detail, refresh=True)
+
+
+class _Lines(_Counted):
+    def __enter__(self) -> _Lines:
+        self.last = -LINE_SECONDS
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if error[0] is None:
+            self._print("done")
+
+    def show(self, detail: str) -> None:
+        if time.monotonic() - self.last >= LINE_SECONDS and self.done < self.total:
+            self.last = time.monotonic()
+            self._print(f"{self.done / self.total:4.0%}  eta {self.eta()}  {detail}".rstrip())
+
+    def _print(self, text: str) -> None:
+        self.console.print(f"{self.name:<12} {text}", highlight=False, soft_wrap=True)

@@ -1,0 +1,229 @@
+"""Part four of comparisons, on real runs and on run folders whose answer is known."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from a2c.analysis import convergence
+from a2c.analysis.convergence import Run
+from a2c.analysis.jobs import run_jobs
+from a2c.config import UserError, build_config, dump_config
+from a2c.training import train
+
+BANDIT = {
+    "env": {"id": "Bandit", "num_envs": 4},
+    "algorithm": {"rollout_length": 8},
+    "logging": {"every_updates": 1, "tensorboard": False},
+    "evaluation": {"episodes": 0},
+    "runtime": {"threads": 0},
+    "total_env_steps": 320,
+}
+
+
+def bandit(**sections):
+    return build_config({**BANDIT, **sections}, where="test")
+
+
+@pytest.fixture(scope="module")
+def real_runs(tmp_path_factory):
+    """Bandit: two seeds, eager, graph, and graph with another learning rate."""
+    folder = tmp_path_factory.mktemp("runs")
+    ways = {
+        "eager": {"runtime": {"mode": "eager"}},
+        "graph": {"runtime": {"mode": "graph"}},
+        "quick": {"runtime": {"mode": "graph"}, "optimizer": {"learning_rate": 0.1}},
+    }
+    for name, sections in ways.items():
+        for seed in (0, 1):
+            train(bandit(seed=seed, **sections), folder / f"{name}-s{seed}")
+    return folder
+
+
+def made_run(folder: Path, returns, *, every: int = 100, speed: float = 100.0, weights: float = 0.0) -> Path:
+    """A run folder as training leaves it, with a learning curve that is known."""
+    (folder / "checkpoints").mkdir(parents=True)
+    lines = [
+        {
+            "env_steps": every * i,
+            "updates": 10 * i,
+            "episodes": 60 * i,
+            "episode_return_mean": value,
+            "seconds": every * i / speed,
+            "steps_per_second": speed,
+        }
+        for i, value in enumerate(returns, 1)
+    ]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    np.savez(folder / f"checkpoints/step-{every * len(returns):012d}.npz", **{"model/w": np.array([weights])})
+    return folder
+
+
+def made_runs(tmp_path: Path, curves: dict[str, list[list[float]]], **more) -> list[Run]:
+    return [
+        Run(arm, "Catch", seed, made_run(tmp_path / f"{arm}-{seed}", returns, **more))
+        for arm, seeds in curves.items()
+        for seed, returns in enumerate(seeds)
+    ]
+
+
+def test_the_threshold_is_reached_at_the_first_line_with_a_full_window(tmp_path):
+    runs = made_runs(tmp_path, {"a": [[9.0, 1.0, 5.0, 6.0, 2.0]], "b": [[0.0, 0.0, 0.0, 0.0, 5.0]]})
+    first, second = convergence.converge(runs, {"Catch": 5.0}).runs
+    assert (first.updates_to_threshold, first.seconds_to_threshold) == (30, 3.0)  # not 10: only 60 games had ended
+    assert (second.updates_to_threshold, second.final_return, second.steps_per_second) == (50, 5.0, 100.0)
+
+
+def test_a_run_that_never_gets_there_is_censored_and_counts(tmp_path):
+    slow, quick = [0.0, 0.0, 0.0, 1.0], [0.0, 1.0, 1.0, 1.0]
+    never = [0.0] * 4
+    runs = made_runs(tmp_path, {"a": [quick] * 7, "b": [slow, slow, slow, slow, slow, never, never]})
+    found = convergence.converge(runs, {"Catch": 1.0})
+    summary = found.summaries[1]
+    assert (summary.runs, summary.reached, summary.updates_to_threshold) == (7, 5, 40)
+    (contrast,) = found.contrasts
+    updates = contrast.updates_to_threshold
+    assert (updates.pairs, updates.censored_first, updates.censored_second) == (7, 0, 2)
+    assert updates.estimate == pytest.approx(2.0)
+    assert updates.high == math.inf
+    assert updates.shown
+
+
+def test_half_a_censored_time_is_no_time(tmp_path):
+    found = convergence.converge(
+        made_runs(tmp_path, {"a": [[0.0, 1.0], [0.0, 0.0]], "b": [[0.0, 1.0]] * 2}), {"Catch": 1.0}
+    )
+    assert [s.updates_to_threshold for s in found.summaries] == [math.inf, 20]
+
+
+def test_only_the_budget_that_all_runs_have_is_compared(tmp_path):
+    runs = made_runs(tmp_path, {"a": [[0.0, 0.0, 0.0, 8.0]], "b": [[0.0, 2.0]]})
+    found = convergence.converge(runs, {"Catch": 5.0})
+    assert found.budget == 200
+    assert [run.final_return for run in found.runs] == [0.0, 2.0]
+    assert found.runs[0].updates_to_threshold == math.inf
+    assert found.runs[0].env_steps == (100, 200)
+
+
+def test_pairs_are_runs_of_one_seed(tmp_path):
+    runs = made_runs(tmp_path, {"a": [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]], "b": [[2.0, 2.0], [4.0, 4.0]]})
+    (contrast,) = convergence.converge(runs, {"Catch": None}).contrasts
+    assert contrast.seeds == (0, 1)
+    assert contrast.final_return.estimate == 1.5
+    assert contrast.updates_to_threshold is None
+    others = [Run("b", "Catch", run.seed + 7, run.folder) for run in runs if run.arm == "b"]
+    with pytest.raises(UserError, match="'a' and 'b' have no seed in common"):
+        convergence.converge([*runs[:3], *others], {"Catch": None})
+
+
+def test_eager_and_graph_are_identical_and_another_rate_is_not(real_runs):
+    runs = [
+        Run(arm, "Bandit", seed, real_runs / f"{arm}-s{seed}") for arm in ("eager", "graph", "quick") for seed in (0, 1)
+    ]
+    same, other = convergence.converge(runs, {"Bandit": None}).contrasts
+    assert (same.arm, same.identical, same.final_return.estimate) == ("graph", 2, 0)
+    assert (other.arm, other.identical) == ("quick", 0)
+
+
+@pytest.mark.parametrize("what", ["weights", "metrics"])
+def test_one_bit_makes_runs_different(tmp_path, what):
+    changed = {"weights": 1e-30} if what == "weights" else {}
+    first = made_run(tmp_path / "a", [0.5, 0.25])
+    second = made_run(tmp_path / "b", [0.5, 0.25 if what == "weights" else np.nextafter(0.25, 1)], **changed)
+    assert not convergence.are_identical(first, second)
+
+
+def test_equal_runs_of_another_speed_are_identical(tmp_path):
+    assert convergence.are_identical(made_run(tmp_path / "a", [0.5]), made_run(tmp_path / "b", [0.5], speed=7.0))
+
+
+def test_runs_are_sorted_into_arms_by_what_differs(real_runs):
+    folders = [real_runs / name for name in ("graph-s0", "graph-s1", "quick-s1", "quick-s0")]
+    runs = convergence.find_runs(folders)
+    assert [(run.arm, run.env, run.seed) for run in runs] == [
+        ("learning_rate=0.0007", "Bandit", 0),
+        ("learning_rate=0.0007", "Bandit", 1),
+        ("learning_rate=0.1", "Bandit", 1),
+        ("learning_rate=0.1", "Bandit", 0),
+    ]
+
+
+def test_runs_that_cannot_be_compared_are_refused(real_runs, tmp_path):
+    with pytest.raises(UserError, match="trained in the same way"):
+        convergence.find_runs([real_runs / "graph-s0", real_runs / "graph-s1"])
+    with pytest.raises(UserError, match="is not the folder of a run"):
+        convergence.find_runs([real_runs / "graph-s0", tmp_path])
+    with pytest.raises(UserError, match="same configuration and seed"):
+        convergence.find_runs([real_runs / name for name in ("graph-s0", "quick-s0", "graph-s0")])
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(UserError, match="No game has ended"):
+        convergence.converge([Run("a", "Catch", 0, empty)], {"Catch": None})
+
+
+def test_a_run_is_finished_with_its_last_line_and_the_checkpoint_that_belongs_to_it(tmp_path):
+    folder = made_run(tmp_path / "a", [0.1, 0.2, 0.3])
+    assert convergence.steps_done(folder) == 300
+    assert convergence.is_finished(folder, 290)
+    assert not convergence.is_finished(folder, 301)
+    (folder / "checkpoints/step-000000000300.npz").unlink()
+    assert not convergence.is_finished(folder, 300)
+    (folder / "metrics.jsonl").write_text('{"env_steps": 100}\n{"env_st')
+    assert convergence.steps_done(folder) == convergence.steps_done(tmp_path / "none") == 0
+
+
+def test_the_plan_goes_seed_by_seed_and_names_folders_of_several_games_apart(tmp_path):
+    arms = [convergence.Arm(f"x={x}", bandit(seed=x)) for x in (1, 2)]
+    runs = convergence.plan_runs(arms, range(2), tmp_path)
+    assert [run.folder.name for run in runs] == ["x-1-s0", "x-2-s0", "x-1-s1", "x-2-s1"]
+    catch = convergence.Arm("x=1", bandit(env={"id": "Catch"}))
+    names = {run.folder.name for run in convergence.plan_runs([arms[0], catch], [0], tmp_path)}
+    assert names == {"bandit-x-1-s0", "catch-x-1-s0"}
+
+
+def test_the_job_trains_the_arm(tmp_path):
+    """The real command, once; a second time there is nothing to do."""
+    arm = convergence.Arm("x", bandit(total_env_steps=64))
+    runs = convergence.plan_runs([arm], [3], tmp_path)
+    run_jobs(convergence.training_jobs([arm], runs, tmp_path), workers=1)
+    stored = yaml.safe_load((runs[0].folder / "config.yaml").read_text())
+    stored.pop("provenance")
+    assert stored == dump_config(bandit(total_env_steps=64, seed=3))
+    (job,) = convergence.training_jobs([arm], runs, tmp_path)
+    assert job.is_done()
+
+
+def test_several_games_are_aggregated_by_human_normalised_score(tmp_path):
+    pong, breakout = (-20.7, 14.6), (1.7, 30.5)  # random and human
+
+    def score(reference, normalized):
+        return reference[0] + normalized * (reference[1] - reference[0])
+
+    runs = []
+    for arm, level in (("a", 0.2), ("b", 0.8)):
+        for env, reference in (("Pong", pong), ("Breakout", breakout)):
+            for seed in range(4):
+                value = score(reference, level + 0.01 * seed)
+                folder = made_run(tmp_path / f"{arm}-{env}-{seed}", [value, value])
+                runs.append(Run(arm, env, seed, folder))
+    found = convergence.converge(runs, {"Pong": None, "Breakout": None})
+    first, second = found.aggregates
+    assert first.interquartile_mean == pytest.approx(0.215, abs=1e-3)
+    assert second.interquartile_mean == pytest.approx(0.815, abs=1e-3)
+    assert first.interval[0] < first.interquartile_mean < first.interval[1]
+    assert (first.improvement, second.improvement) == (None, 1.0)
+    assert len(found.contrasts) == 2
+    catch = [Run(run.arm, "Catch", run.seed, run.folder) for run in runs if run.env == "Pong"]
+    with pytest.raises(UserError, match="Catch has no published random and human score"):
+        convergence.converge([*runs, *catch], {"Pong": None, "Breakout": None, "Catch": None})
+
+
+@pytest.mark.parametrize(
+    ("env", "threshold"),
+    [("Catch", 0.5), ("Pong", pytest.approx(-3.05, abs=0.1)), ("CartPole-v1", 475.0), ("Bandit", None)],
+)
+def test_default_thresholds(env, threshold):
+    assert convergence.default_threshold(env) == threshold

@@ -1,0 +1,99 @@
+"""Processes that are run some at a time, stopped in good order, and not run again."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from a2c.analysis.jobs import Job, run_jobs
+from a2c.config import UserError
+
+RECORDER = """
+import os, pathlib, sys, time
+folder, name = pathlib.Path(sys.argv[1]), sys.argv[2]
+(folder / f"running-{name}").touch()
+with (folder / "most").open("a") as file:
+    file.write(f"{len(list(folder.glob('running-*')))}\\n")
+time.sleep(0.5)
+(folder / f"running-{name}").unlink()
+(folder / f"done-{name}").write_text(os.environ.get("GREETING", ""))
+"""
+
+
+def job(folder, name, program=RECORDER, **more) -> Job:
+    return Job(
+        name=name,
+        command=(sys.executable, "-c", program, str(folder), name),
+        log=folder / "logs" / f"{name}.log",
+        is_done=(folder / f"done-{name}").exists,
+        **more,
+    )
+
+
+def test_all_jobs_are_run_no_more_than_two_at_a_time_and_their_number_is_told(tmp_path):
+    ticks = []
+    run_jobs([job(tmp_path, str(i), environment={"GREETING": "hi"}) for i in range(5)], workers=2, on_tick=ticks.append)
+    assert [(tmp_path / f"done-{i}").read_text() for i in range(5)] == ["hi"] * 5
+    assert max(int(line) for line in (tmp_path / "most").read_text().split()) == 2
+    assert (ticks[0], ticks[-1]) == (0, 5)
+    assert ticks == sorted(ticks)
+
+
+def test_what_is_done_is_not_run_again(tmp_path):
+    (tmp_path / "done-0").write_text("before")
+    ticks = []
+    run_jobs([job(tmp_path, "0"), job(tmp_path, "1")], workers=2, on_tick=ticks.append)
+    assert (tmp_path / "done-0").read_text() == "before"
+    assert (tmp_path / "done-1").exists()
+    assert ticks[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        (
+            "import sys; print('a2c: There is no such game.', file=sys.stderr); sys.exit(2)",
+            "code 2: There is no such game.",
+        ),
+        ("pass", "code 0: it said nothing"),  # ended, but left nothing behind
+    ],
+)
+def test_a_job_that_fails_is_told_with_its_last_words_and_the_others_are_stopped(tmp_path, program, said):
+    slow = job(tmp_path, "slow", "import time; time.sleep(100)")
+    start = time.monotonic()
+    with pytest.raises(UserError, match=f"broken failed with exit {said}"):
+        run_jobs([slow, job(tmp_path, "broken", program)], workers=2)
+    assert time.monotonic() - start < 50
+
+
+PARENT = """
+import sys, pathlib
+from a2c.analysis.jobs import Job, run_jobs
+folder = pathlib.Path(sys.argv[1])
+child = '''
+import pathlib, signal, sys, time
+folder = pathlib.Path(sys.argv[1])
+def save(*_):
+    (folder / "saved").touch()
+    sys.exit(143)
+signal.signal(signal.SIGTERM, save)
+(folder / "started").touch()
+time.sleep(100)
+'''
+command = (sys.executable, "-c", child, str(folder))
+run_jobs([Job("child", command, folder / "log", (folder / "done").exists)], workers=1)
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, -signal.SIGINT)])
+def test_a_stopped_comparison_lets_its_runs_save(tmp_path, number, code):
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)], stderr=subprocess.DEVNULL)
+    while not (tmp_path / "started").exists():
+        assert parent.poll() is None
+        time.sleep(0.05)
+    os.kill(parent.pid, number)
+    assert parent.wait(30) == code
+    assert (tmp_path / "saved").exists()

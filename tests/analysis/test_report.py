@@ -1,0 +1,177 @@
+"""What a comparison says: no more than its data carries."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from a2c.analysis import report
+from a2c.analysis.compare import Comparison, Trial, Why
+from a2c.analysis.convergence import ArmSummary, Contrast, Convergence, RunResult
+from a2c.analysis.numerics import Agreement, Difference, Distance, Where
+from a2c.analysis.statistics import paired_difference, paired_ratio
+from a2c.analysis.switches import SWITCHES
+
+NEVER = math.inf
+
+
+def convergence(
+    first: list[float], second: list[float], *, identical: int = 0, threshold: float | None = 0.5
+) -> Convergence:
+    """Two arms that need `first` and `second` updates; the second is twice as fast."""
+    seeds = tuple(range(len(first)))
+    runs = [
+        RunResult(arm, "Catch", seed, n, n / speed, speed, 0.6, (10, 20), (1.0, 2.0), (0.1, 0.6))
+        for arm, needed, speed in (("eager", first, 100.0), ("graph fast", second, 200.0))
+        for seed, n in zip(seeds, needed, strict=True)
+    ]
+    contrast = Contrast(
+        arm="graph fast",
+        baseline="eager",
+        env="Catch",
+        seeds=seeds,
+        identical=identical,
+        updates_to_threshold=None if threshold is None else paired_ratio(first, second),
+        seconds_to_threshold=None if threshold is None else paired_ratio(first, [n / 2 for n in second]),
+        steps_per_second=paired_ratio([100.0] * len(first), [200.0] * len(first)),
+        final_return=paired_difference([0.6] * len(first), [0.6] * len(first)),
+    )
+    summary = ArmSummary("eager", "Catch", len(first), len(first), 10, NEVER, 100, 0.6)
+    return Convergence({"Catch": threshold}, 20, tuple(runs), (summary,), (contrast,), ())
+
+
+def said(**parts: object) -> str:
+    return " ".join(report.verdict(Comparison("title", Path(), **parts)))
+
+
+def test_a_difference_is_claimed_only_where_the_interval_shows_it():
+    base = [100.0, 120.0, 90.0, 110.0, 105.0, 95.0, 130.0, 101.0]
+    noise = [0.8, 1.2, 0.9, 1.1, 1.05, 0.95, 1.3, 0.7]
+    same = said(convergence=convergence(base, [b * n for b, n in zip(base, noise, strict=True)]))
+    assert "needed 1.00x" in same and "no difference shown) the updates of eager to a return of 0.5" in same
+    slower = said(convergence=convergence(base, [1.5 * b + 0.01 * i for i, b in enumerate(base)]))
+    assert "needed 1.50x" in slower and "; difference shown) the updates" in slower
+
+
+def test_too_few_seeds_get_no_interval_and_no_claim():
+    text = said(convergence=convergence([100.0, 110.0, 90.0], [200.0, 220.0, 180.0]))
+    assert "needed 2.00x (3 seeds; a 95 % interval needs 6) the updates" in text
+    assert "shown" not in text
+
+
+def test_identical_runs_are_called_identical_only_if_all_are():
+    times = [100.0] * 6
+    assert "graph fast: identical to eager bit for bit in all 6 seeds, at 2.00x" in said(
+        convergence=convergence(times, times, identical=6)
+    )
+    some = said(convergence=convergence(times, times, identical=5))
+    assert "5 of 6 seeds are identical bit for bit" in some
+    assert "identical to eager" not in some
+
+
+def test_a_threshold_never_reached_is_one_clear_sentence():
+    text = said(convergence=convergence([NEVER] * 6, [NEVER] * 6))
+    assert "no run of either arm reached a return of 0.5 in 20 steps" in text
+    assert "needed" not in text
+
+
+def test_censored_runs_are_counted_in_the_sentence():
+    text = said(convergence=convergence([100.0, 110.0, 90.0, 95.0, 105.0, 99.0], [NEVER] * 5 + [100.0]))
+    assert "needed endless times" in text
+    assert "never reached: 0 runs of eager, 5 of graph fast, of 6 each; counted, not dropped" in text
+
+
+def test_without_a_threshold_only_the_end_is_compared():
+    text = said(convergence=convergence([1.0] * 6, [1.0] * 6, threshold=None))
+    assert "no threshold is known" in text
+    assert "needed" not in text
+    assert "ended +0.00 from its return" in text
+
+
+def where(**changes: object) -> Where:
+    stages = (Difference("logits", 12, 0, 0, 0.0), Difference("gradient conv_1/kernel", 1234, 56, 7, 1e-9))
+    values = {"update": 2, "updates": 2, "first": "gradient conv_1/kernel", "stages": stages}
+    values |= {"differing_variables": ("weight conv_1/kernel",), "changed_by_observing": ()}
+    return Where(**(values | changes))
+
+
+def test_the_first_stage_is_named_with_its_size():
+    text = said(where={"fast": where()})
+    assert "graph fast parts from eager in update 2, first at gradient conv_1/kernel: 56 of 1,234 elements" in text
+    assert "by up to 7 ULP (1.0e-09)." in text
+    assert "Reading" not in text
+
+
+def test_the_reader_is_warned_where_looking_changed_the_result():
+    text = said(where={"fast": where(first=None, changed_by_observing=("weight conv_1/kernel",))})
+    assert "only while nothing is read (weight conv_1/kernel differs then)" in text
+    assert "Reading the stages changed what the graph computes (1 variables" in text
+
+
+def test_equality_is_said_with_the_number_of_updates():
+    text = said(where={"exact": where(update=None, updates=50, first=None, differing_variables=())})
+    assert text == "Where: graph exact and eager gave the same bits in all 50 updates."
+
+
+@pytest.mark.parametrize(
+    ("smallest", "words"),
+    [
+        (None, "no set of these switches"),
+        ((), "nothing has to be switched off"),
+        (("remapping",), "agree with remapping off; no smaller set"),
+        (("constant_folding", "oneDNN", "remapping"), "with constant_folding off, oneDNN off and remapping off;"),
+    ],
+)
+def test_the_reason_is_named(smallest, words):
+    assert words in said(why=Why((Trial((), Agreement(5, 10, 9, 8)),), smallest))
+
+
+def test_growth_says_zero_only_for_zero():
+    def update(relative: float) -> dict[str, Distance]:
+        return {"weights": Distance(relative, relative), "velocity": Distance(0.0, 0.0)}
+
+    assert "stay equal over 2 updates" in said(growth={"exact": [update(0.0), update(0.0)]})
+    text = said(growth={"fast": [update(1e-9), update(2e-7)]})
+    assert "after 2 updates" in text
+    assert "weights 2.0e-07" in text
+    assert "weights after the first update: 1.0e-09" in text
+
+
+def test_files_hold_everything_and_no_invalid_json(tmp_path):
+    trials = (
+        Trial((), Agreement(5, 10, 9, 8)),
+        Trial(SWITCHES, Agreement(5, 10, 10, 10)),
+        Trial(SWITCHES[1:], Agreement(5, 10, 9, 9)),
+    )
+    comparison = Comparison(
+        "title",
+        tmp_path,
+        where={"fast": where()},
+        why=Why(trials, ("remapping",)),
+        growth={
+            "fast": [{"weights": Distance(1e-9, 1e-9)}, {"weights": Distance(0.0, 0.0)}],
+            "exact": [{"weights": Distance(0.0, 0.0)}] * 2,
+        },
+        convergence=convergence([NEVER] * 3, [100.0] * 3),
+    )
+    path = report.write_report(comparison, "a2c compare --eager")
+    values = json.loads((tmp_path / "results.json").read_text(), parse_constant=lambda text: pytest.fail(text))
+    assert values["command"] == "a2c compare --eager"
+    assert values["convergence"]["runs"][0]["updates_to_threshold"] == "inf"
+    assert values["verdict"] == report.verdict(comparison)
+    text = path.read_text()
+    for words in (
+        "`a2c compare --eager`",
+        "| nothing (TensorFlow's defaults) | 9 of 10 | 8 of 10 |",
+        "| all of these |",
+        "![growth](growth.png)",
+    ):
+        assert words in text
+    assert "all of these but: arithmetic_optimization" in text
+    assert {file.name for file in report.files(tmp_path)} == {"results.json", "report.md", "growth.png", "curves.png"}
+    assert all(file.stat().st_size > 1000 for file in tmp_path.glob("*.png"))
+
+
+def test_where_nothing_is_known_nothing_is_claimed():
+    assert report._ratio(paired_ratio([NEVER] * 6, [NEVER] * 6)) == "an unknown multiple of"
