@@ -107,6 +107,7 @@ class Aggregate:
     """One arm over several games, by human-normalised final return (Agarwal et al. 2021, arXiv 2108.13264)."""
 
     arm: str
+    seeds: int  # the fewest of any game and either arm
     interquartile_mean: float
     interval: tuple[float, float] | None  # None for one seed
     improvement: float | None  # P(a run of this arm beats one of the first arm), averaged over games
@@ -353,13 +354,14 @@ def _aggregate(
     scores = {arm: {env: _normalized(env, [results[run] for run in of[arm, env]]) for env in envs} for arm in arms}
     aggregates = []
     for arm in arms:
+        seeds = min(len(runs) for way in (scores[arms[0]], scores[arm]) for runs in way.values())
         mean, interval = interquartile_mean(scores[arm]), _interval(interquartile_mean, scores[arm])
         if arm == arms[0]:
-            aggregates.append(Aggregate(arm, mean, interval, None, None))
+            aggregates.append(Aggregate(arm, seeds, mean, interval, None, None))
             continue
         both = scores[arms[0]], scores[arm]
         better, around = probability_of_improvement(*both), _interval(probability_of_improvement, *both)
-        aggregates.append(Aggregate(arm, mean, interval, better, around))
+        aggregates.append(Aggregate(arm, seeds, mean, interval, better, around))
     return tuple(aggregates)
 
 

@@ -174,20 +174,20 @@ def _censored(contrast: Contrast, updates: PairedComparison) -> str:
 def _say_aggregate(aggregate: Aggregate) -> str:
     text = (
         f"over all games {aggregate.arm} has an interquartile mean human-normalised score of "
-        f"{aggregate.interquartile_mean:.3f} ({_between(aggregate.interval)})"
+        f"{aggregate.interquartile_mean:.3f} ({_between(aggregate.interval)} over {aggregate.seeds} seeds)"
     )
     if aggregate.improvement is None:
         return f"{text}."
+    text += f"; it beats the first arm with probability {aggregate.improvement:.2f}"
     around = aggregate.improvement_interval
-    shown = "" if around is None else "; shown" if not around[0] <= 0.5 <= around[1] else "; no difference shown"
-    return (
-        f"{text}; it beats the first arm with probability {aggregate.improvement:.2f} "
-        f"({_between(around)}{shown}; the interval is too narrow where seeds are few)."
-    )
+    if around is None or aggregate.seeds < MIN_SEEDS:
+        return f"{text} ({aggregate.seeds} seeds; a 95 % interval needs {MIN_SEEDS})."
+    shown = "no difference shown" if around[0] <= 0.5 <= around[1] else "difference shown"
+    return f"{text} ({_between(around)}; {shown})."
 
 
 def _between(interval: tuple[float, float] | None) -> str:
-    return "one seed, no interval" if interval is None else f"95 % {interval[0]:.3f} to {interval[1]:.3f}"
+    return "no interval" if interval is None else f"95 % {interval[0]:.3f} to {interval[1]:.3f}"
 
 
 def _ratio(found: PairedComparison) -> str:

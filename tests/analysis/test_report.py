@@ -8,7 +8,7 @@ import pytest
 
 from a2c.analysis import report
 from a2c.analysis.compare import Comparison, Trial, Why
-from a2c.analysis.convergence import ArmSummary, Contrast, Convergence, RunResult
+from a2c.analysis.convergence import Aggregate, ArmSummary, Contrast, Convergence, RunResult
 from a2c.analysis.numerics import Agreement, Difference, Distance, Where
 from a2c.analysis.statistics import paired_difference, paired_ratio
 from a2c.analysis.switches import SWITCHES
@@ -175,3 +175,17 @@ def test_files_hold_everything_and_no_invalid_json(tmp_path):
 
 def test_where_nothing_is_known_nothing_is_claimed():
     assert report._ratio(paired_ratio([NEVER] * 6, [NEVER] * 6)) == "an unknown multiple of"
+
+
+@pytest.mark.parametrize(
+    ("seeds", "interval", "words"),
+    [
+        (10, (0.6, 0.9), "with probability 0.80 (95 % 0.600 to 0.900; difference shown)"),
+        (10, (0.4, 0.9), "with probability 0.80 (95 % 0.400 to 0.900; no difference shown)"),
+        (3, (0.6, 0.9), "with probability 0.80 (3 seeds; a 95 % interval needs 6)"),
+        (1, None, "with probability 0.80 (1 seeds; a 95 % interval needs 6)"),
+    ],
+)
+def test_over_games_too_a_claim_needs_an_interval_and_seeds(seeds, interval, words):
+    text = report._say_aggregate(Aggregate("quick", seeds, 0.5, interval, 0.8, interval))
+    assert words in text

@@ -359,8 +359,8 @@ def test_the_probability_of_improvement_is_brute_force_and_rliables() -> None:
 
 
 def test_games_are_matched_by_name_and_not_by_place() -> None:
-    first, second = {"Pong": [1, 2], "Qbert": [8, 9]}, {"Qbert": [8, 9], "Pong": [1, 2]}
-    assert probability_of_improvement(first, second) == 0.5
+    first, second = {"Pong": [1, 2], "Qbert": [8, 9]}, {"Qbert": [18, 19], "Pong": [3, 4]}
+    assert probability_of_improvement(first, second) == 1
 
 
 def test_seeds_are_drawn_within_their_game() -> None:
