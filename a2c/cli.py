@@ -244,7 +244,7 @@ def compare(
         str | None, typer.Option(help="A preset's name or a YAML file, as of train.", autocompletion=complete_config)
     ] = None,
     steps: Steps = None,
-    seeds: Annotated[int, typer.Option(min=1, max=1000, help="Paired seeds 0, 1, ...")] = 6,
+    seeds: Annotated[int, typer.Option(min=1, max=1000, help="Paired seeds 0, 1, ...")] = 8,
     threshold: Annotated[
         float | None, typer.Option(help="The return to reach.  [default: the game's own, see README]")
     ] = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -138,7 +138,7 @@ def _say_convergence(found: Convergence) -> Iterator[str]:
 def _say_contrast(contrast: Contrast, threshold: float | None, budget: int) -> str:
     n = len(contrast.seeds)
     start = f"{contrast.env}, {contrast.arm}:"
-    speed = f"{_ratio(contrast.steps_per_second)} the steps a second"
+    speed = _ratio(contrast.steps_per_second, "the steps a second")
     if contrast.identical == n:
         seeds = "its one seed" if n == 1 else f"all {n} seeds"
         return f"{start} identical to {contrast.baseline} bit for bit in {seeds}, at {speed}."
@@ -152,10 +152,8 @@ def _say_contrast(contrast: Contrast, threshold: float | None, budget: int) -> s
             f"the way there; give a lower --threshold or more --steps"
         )
     else:
-        parts.append(
-            f"needed {_ratio(updates)} the updates of {contrast.baseline} to a return of {threshold:g}, "
-            f"and {_ratio(seconds)} the time{_censored(contrast, updates)}"
-        )
+        needed = _ratio(updates, f"the updates of {contrast.baseline} to a return of {threshold:g}")
+        parts.append(f"needed {needed} and {_ratio(seconds, 'the time')}{_censored(contrast, updates)}")
     parts.append(f"ended {_difference(contrast.final_return)}")
     parts.append(f"ran at {speed}")
     some = f"; {contrast.identical} of {n} seeds are identical bit for bit" if contrast.identical else ""
@@ -190,16 +188,15 @@ def _between(interval: tuple[float, float] | None) -> str:
     return "no interval" if interval is None else f"95 % {interval[0]:.3f} to {interval[1]:.3f}"
 
 
-def _ratio(found: PairedComparison) -> str:
+def _ratio(found: PairedComparison, of: str) -> str:
     if found.estimate is None:
-        return "an unknown multiple of"
-    return f"{_times(found.estimate)} ({_interval(found, _times)})"
+        return f"an unknown multiple of {of}"
+    return f"{_times(found.estimate)}x {of} ({_interval(found, _times)})"
 
 
 def _times(ratio: float) -> str:
-    if math.isinf(ratio):
-        return "endless times"
-    return f"{ratio:.2f}x" if ratio > 0 else "0x (the other never got there)"
+    """Infinite where only the other arm got there, 0 where only this one did."""
+    return "∞" if math.isinf(ratio) else f"{ratio:.2f}"
 
 
 def _difference(found: PairedComparison) -> str:
@@ -208,11 +205,11 @@ def _difference(found: PairedComparison) -> str:
     return f"{found.estimate:+.2f} from its return ({_interval(found, '{:+.2f}'.format)})"
 
 
-def _interval(found: PairedComparison, form: Any) -> str:
-    if found.low is None or found.high is None:
+def _interval(found: PairedComparison, form: Callable[[float], str]) -> str:
+    if found.low is None or found.high is None or found.p_value is None:
         return f"{found.pairs} seeds; a 95 % interval needs {MIN_SEEDS}"
     shown = "difference shown" if found.shown else "no difference shown"
-    return f"95 % {form(found.low)} to {form(found.high)}; {shown}"
+    return f"95 % {form(found.low)} to {form(found.high)}, p {found.p_value:.2g}; {shown}"
 
 
 def _say_bandit(result: BanditResult) -> list[str]:
@@ -345,7 +342,7 @@ def _draw_growth(growth: dict[str, list[dict[str, Distance]]]) -> Figure:
     axes.set_xlabel("update on the same trajectories")
     axes.set_ylabel("distance from eager, relative")
     axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=8, handlelength=4)
     return figure
 
 

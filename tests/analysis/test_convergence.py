@@ -223,7 +223,7 @@ def test_several_games_are_aggregated_by_human_normalised_score(tmp_path):
 
 @pytest.mark.parametrize(
     ("env", "threshold"),
-    [("Catch", 0.5), ("Pong", pytest.approx(-3.05, abs=0.1)), ("CartPole-v1", 475.0), ("Bandit", None)],
+    [("Catch", 0.0), ("Pong", pytest.approx(-3.05, abs=0.1)), ("CartPole-v1", 475.0), ("Bandit", None)],
 )
 def test_default_thresholds(env, threshold):
     assert convergence.default_threshold(env) == threshold

@@ -49,20 +49,23 @@ def test_a_difference_is_claimed_only_where_the_interval_shows_it():
     base = [100.0, 120.0, 90.0, 110.0, 105.0, 95.0, 130.0, 101.0]
     noise = [0.8, 1.2, 0.9, 1.1, 1.05, 0.95, 1.3, 0.7]
     same = said(convergence=convergence(base, [b * n for b, n in zip(base, noise, strict=True)]))
-    assert "needed 1.00x" in same and "no difference shown) the updates of eager to a return of 0.5" in same
+    assert "needed 1.00x the updates of eager to a return of 0.5 (95 % 0." in same
+    assert same.count("; no difference shown)") == 2  # of the updates, and of the return at the end
     slower = said(convergence=convergence(base, [1.5 * b + 0.01 * i for i, b in enumerate(base)]))
-    assert "needed 1.50x" in slower and "; difference shown) the updates" in slower
+    assert (
+        "needed 1.50x the updates of eager to a return of 0.5 (95 % 1.50 to 1.50, p 0.0078; difference shown)" in slower
+    )
 
 
 def test_too_few_seeds_get_no_interval_and_no_claim():
     text = said(convergence=convergence([100.0, 110.0, 90.0], [200.0, 220.0, 180.0]))
-    assert "needed 2.00x (3 seeds; a 95 % interval needs 6) the updates" in text
+    assert "needed 2.00x the updates of eager to a return of 0.5 (3 seeds; a 95 % interval needs 6)" in text
     assert "shown" not in text
 
 
 def test_identical_runs_are_called_identical_only_if_all_are():
     times = [100.0] * 6
-    assert "graph fast: identical to eager bit for bit in all 6 seeds, at 2.00x" in said(
+    assert "graph fast: identical to eager bit for bit in all 6 seeds, at 2.00x the steps a second (95 % 2.00" in said(
         convergence=convergence(times, times, identical=6)
     )
     some = said(convergence=convergence(times, times, identical=5))
@@ -78,7 +81,7 @@ def test_a_threshold_never_reached_is_one_clear_sentence():
 
 def test_censored_runs_are_counted_in_the_sentence():
     text = said(convergence=convergence([100.0, 110.0, 90.0, 95.0, 105.0, 99.0], [NEVER] * 5 + [100.0]))
-    assert "needed endless times" in text
+    assert "needed ∞x the updates" in text
     assert "never reached: 0 runs of eager, 5 of graph fast, of 6 each; counted, not dropped" in text
 
 
@@ -174,7 +177,7 @@ def test_files_hold_everything_and_no_invalid_json(tmp_path):
 
 
 def test_where_nothing_is_known_nothing_is_claimed():
-    assert report._ratio(paired_ratio([NEVER] * 6, [NEVER] * 6)) == "an unknown multiple of"
+    assert report._ratio(paired_ratio([NEVER] * 6, [NEVER] * 6), "the time") == "an unknown multiple of the time"
 
 
 @pytest.mark.parametrize(
