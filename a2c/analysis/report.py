@@ -102,7 +102,9 @@ def _say_why(why: Why) -> str:
         return "no set of these switches makes graph and eager agree."
     if not why.smallest:
         return "graph and eager agree as they are; nothing has to be switched off."
-    return f"graph and eager agree with {_list(why.smallest)}; no smaller set of these switches does it."
+    sets = [trial.off for trial in why.trials if trial.complete and len(trial.off) == len(why.smallest)]
+    several = "" if len(why.smallest) == 1 else "; no smaller set of these switches does it"
+    return f"graph and eager agree with {', or with '.join(_list(off) for off in sets)}{several}."
 
 
 def _say_question(defaults: QuestionResult) -> str:
