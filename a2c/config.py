@@ -98,7 +98,7 @@ class RuntimeConfig(Section):
 
     mode: Literal["graph", "eager", "xla"] = "graph"
     precision: Literal["float32", "mixed_bfloat16"] = "float32"
-    # exact: eager and graph give the same bits; auto = exact wherever that is possible (not under XLA)
+    # exact: eager and graph give the same bits; auto = exact wherever that is possible (not under XLA or on a GPU)
     numerics: Literal["auto", "exact", "fast"] = "auto"
     threads: Annotated[int, Field(ge=0, le=1024)] = 0  # TensorFlow's intra-op threads; 0 = one per core
 

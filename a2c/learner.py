@@ -11,10 +11,10 @@ import tensorflow as tf
 
 from a2c.config import AlgorithmConfig, Config
 from a2c.losses import LossParts, a2c_loss
-from a2c.model import build_model
+from a2c.model import build_model, refuse_unproven_layers
 from a2c.optimizer import build_optimizer
 from a2c.returns import explained_variance, gae, normalize
-from a2c.runtime import stream_seed
+from a2c.runtime import is_exact, stream_seed
 from a2c.trajectory import Losses, Trajectory
 
 Tap = Callable[[str, tf.Tensor], tf.Tensor]  # is shown each named stage of an update, and returns what goes on
@@ -32,6 +32,10 @@ class Learner:
         num_envs: B; with `algorithm.rollout_length` it fixes the signature of `update`.
         max_grad_norm: of the global norm of all gradients.
         mode: "graph" compiles with tf.function, "xla" with XLA besides, "eager" runs op by op.
+        exact: refuse a model of which it is not known that eager and graph give the same bits.
+
+    Raises:
+        UserError: where `exact` is refused.
     """
 
     def __init__(
@@ -43,7 +47,10 @@ class Learner:
         num_envs: int,
         max_grad_norm: float,
         mode: str = "graph",
+        exact: bool = False,
     ) -> None:
+        if exact:
+            refuse_unproven_layers(model)
         self.model = model
         self.optimizer = optimizer
         self.algorithm = algorithm
@@ -167,6 +174,7 @@ def build_learner(config: Config, observation_space: Any, num_actions: int) -> L
         num_envs=config.env.num_envs,
         max_grad_norm=config.optimizer.max_grad_norm,
         mode=config.runtime.mode,
+        exact=is_exact(config.runtime),
     )
 
 

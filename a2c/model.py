@@ -110,6 +110,77 @@ class Bias(keras.layers.Layer):
         return x + self.bias
 
 
+class MaxPool(keras.layers.Layer):
+    """Maxima of windows of 3 x 3, two apart: [N, H, W, C] -> [N, H / 2, W / 2, C], rounded up.
+
+    oneDNN rewrites the pooling and its gradient in graphs and not in eager execution, and sums overlapping windows
+    in another order. So each of the two is a compiled function of its own here, in eager execution too.
+    """
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        """Fix the signatures, with any batch size: nothing is traced twice."""
+        x, y = (
+            tf.TensorSpec((None, *shape[1:]), self.compute_dtype)
+            for shape in (input_shape, self.compute_output_shape(input_shape))
+        )
+        pool = tf.function(_max_pool, input_signature=(x,))
+        gradient = tf.function(_max_pool_gradient, input_signature=(x, y))
+        self.pool = tf.custom_gradient(lambda x: (pool(x), lambda upstream: gradient(x, upstream)))
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        """Pool."""
+        return self.pool(x)
+
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        """Shape without running it, as for the pixels."""
+        n, height, width, channels = input_shape
+        return (n, -(-height // 2), -(-width // 2), channels)  # type: ignore[operator]
+
+
+def _max_pool(x: tf.Tensor) -> tf.Tensor:
+    return tf.nn.max_pool2d(x, 3, 2, "SAME")
+
+
+def _max_pool_gradient(x: tf.Tensor, upstream: tf.Tensor) -> tf.Tensor:
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = _max_pool(x)  # once more: oneDNN rewrites the gradient only beside the pooling it belongs to
+    return tape.gradient(y, x, output_gradients=upstream)
+
+
+# the layers that `build_model` makes, each with the activations it may have: see `refuse_unproven_layers`
+LINEAR, TANH = keras.activations.linear, keras.activations.tanh
+PROVEN_LAYERS: dict[type, tuple[Any, ...]] = {
+    **dict.fromkeys((keras.layers.InputLayer, keras.layers.Flatten, keras.layers.Reshape, keras.layers.Add), (None,)),
+    **dict.fromkeys((keras.layers.ReLU, PixelsToFloats, Bias, MaxPool), (None,)),
+    **dict.fromkeys((keras.layers.Conv2D, keras.layers.Dense), (LINEAR,)),
+    keras.layers.Activation: (LINEAR, TANH),
+}
+
+
+def refuse_unproven_layers(model: keras.Model) -> None:
+    """Refuse a model of which it is not known whether eager and graph give the same bits.
+
+    They were compared on the layers that `build_model` makes, and on no others.
+
+    Raises:
+        UserError: for the first other layer.
+    """
+    # the operations of a functional model are its layers and its bare keras.ops; no other model shows what it calls
+    for layer in getattr(model, "operations", [model]):
+        kind = type(layer)
+        if kind is keras.layers.Conv2D and layer.use_bias:
+            raise UserError(
+                f"The Conv2D layer {layer.name!r} is not exact, since oneDNN fuses the gradient of its bias in graphs; "
+                "use use_bias=False and a2c.model.Bias after it, or runtime.numerics=fast."
+            )
+        if getattr(layer, "activation", None) not in PROVEN_LAYERS.get(kind, ()):
+            raise UserError(
+                f"The layer {layer.name!r} ({kind.__name__}) was never shown to be exact; use layers and activations "
+                "of the networks in a2c.model, or runtime.numerics=fast."
+            )
+
+
 class _Trunk:
     """The layers of one network: remembers the dtype, hands out seeds, and names that do not depend on the process."""
 
@@ -167,7 +238,7 @@ class _Trunk:
     def impala(self, x: Any, sections: tuple[int, ...], units: int) -> Any:
         for filters in sections:
             x = self.conv(x, filters, 3, 1, "same")
-            x = keras.layers.MaxPooling2D(3, 2, padding="same", dtype=self.dtype)(x)
+            x = MaxPool(dtype=self.dtype)(x)
             for _ in range(2):
                 y = self.conv(self.relu(x), filters, 3, 1, "same")
                 y = self.conv(self.relu(y), filters, 3, 1, "same")

@@ -9,10 +9,11 @@ import tensorflow as tf
 
 from a2c.config import RuntimeConfig, UserError
 
-# Grappler passes that change the last bits of a graph's results against eager execution, by precision
+# Grappler passes that change the last bits of a graph's results against eager execution, by precision.
+# The networks need two of them off; constant folding is for a loss or optimizer that divides by a constant.
 INEXACT_PASSES = {
-    "float32": ("arithmetic_optimization", "constant_folding", "remapping"),  # remapping: it fuses tanh
-    "mixed_bfloat16": ("arithmetic_optimization", "constant_folding", "remapping", "layout_optimizer"),
+    "float32": ("arithmetic_optimization", "constant_folding", "remapping"),
+    "mixed_bfloat16": ("arithmetic_optimization", "constant_folding", "remapping"),
 }
 
 
@@ -20,8 +21,13 @@ def setup(config: RuntimeConfig) -> None:
     """Apply threads and numerics to this process. Call it before anything is traced.
 
     Raises:
-        UserError: where TensorFlow has started with another number of threads already.
+        UserError: where `exact` was asked for on a GPU, or TensorFlow has started with another number of threads.
     """
+    if config.numerics == "exact" and _sees_gpu():
+        raise UserError(
+            "runtime.numerics=exact holds on CPUs only, since the order in which GPU kernels add was never measured; "
+            "use numerics=fast, or hide the GPU with CUDA_VISIBLE_DEVICES= in the environment."
+        )
     # the setter refuses even the number that is set, once TensorFlow has started
     if config.threads != tf.config.threading.get_intra_op_parallelism_threads():
         try:
@@ -30,15 +36,20 @@ def setup(config: RuntimeConfig) -> None:
             raise UserError(
                 f"runtime.threads={config.threads} comes too late: TensorFlow runs here already; use a new process."
             ) from None
-    exact = is_exact(config)
-    switched_off = INEXACT_PASSES[config.precision] if exact else ()
+    switched_off = INEXACT_PASSES[config.precision] if is_exact(config) else ()
     passes = {name for group in INEXACT_PASSES.values() for name in group}
     tf.config.optimizer.set_experimental_options({name: name not in switched_off for name in passes})
 
 
 def is_exact(config: RuntimeConfig) -> bool:
-    """Whether eager and graph are to give the same bits."""
-    return config.numerics == "exact" or (config.numerics == "auto" and config.mode != "xla")
+    """Whether eager and graph give the same bits in this process; `auto` means wherever that is possible."""
+    if config.numerics == "auto":
+        return config.mode != "xla" and not _sees_gpu()
+    return config.numerics == "exact"
+
+
+def _sees_gpu() -> bool:
+    return bool(tf.config.get_visible_devices("GPU"))
 
 
 def stream_seed(seed: int, stream: str) -> int:

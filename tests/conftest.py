@@ -1,13 +1,21 @@
-"""Shared fixtures: a small, fast configuration on real environments."""
+"""What several files share: a small, fast configuration on real environments, trajectories, exact numerics."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+from gymnasium.spaces import Box
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-from a2c.config import Config, build_config
+from a2c.config import Config, RuntimeConfig, build_config
+from a2c.trajectory import Trajectory
+
+T, B, A = 6, 5, 3
+GAMMA = 0.9
+VECTORS = Box(-1, 1, (4,), np.float32)
 
 
 def small_config(**sections: object) -> Config:
@@ -28,3 +36,47 @@ def small_config(**sections: object) -> Config:
 @pytest.fixture
 def run_dir(tmp_path: Path) -> Path:
     return tmp_path / "run"
+
+
+@pytest.fixture
+def exact_numerics() -> Iterator[None]:
+    """The passes of the graph optimizer are switched for the whole process: such a test starts from exact."""
+    from a2c import runtime  # imports TensorFlow: most files do without it here
+
+    runtime.setup(RuntimeConfig())
+    yield
+    runtime.setup(RuntimeConfig())
+
+
+def make_trajectory(seed: int, space: Box = VECTORS, num_actions: int = A, t: int = T, b: int = B) -> Trajectory:
+    """Random rows with every kind of end: terminated or cut (discount 0), truncated, both in one row, and none."""
+    rng = np.random.default_rng(seed)
+    kind = rng.choice(4, size=(t, b), p=[0.6, 0.15, 0.15, 0.1])
+    kind.flat[:4] = 0, 1, 2, 3
+    if space.dtype == np.uint8:
+        observations = rng.integers(256, size=(t + 1, b, *space.shape), dtype=np.uint8)
+    else:
+        observations = rng.normal(size=(t + 1, b, *space.shape)).astype(np.float32)
+    return Trajectory(
+        observations=observations[:-1],
+        actions=rng.integers(num_actions, size=(t, b), dtype=np.int32),
+        rewards=rng.normal(size=(t, b)).astype(np.float32),
+        discounts=np.where((kind == 1) | (kind == 3), 0.0, GAMMA).astype(np.float32),
+        ends=kind > 0,
+        final_values=np.where(kind >= 2, rng.normal(size=(t, b)) + 2.0, 0.0).astype(np.float32),
+        behaviour_logits=rng.normal(size=(t, b, num_actions)).astype(np.float32),
+        bootstrap_observation=observations[-1],
+    )
+
+
+def run_config(
+    model: dict, optimizer: dict, mode: str, precision: str = "float32", num_envs: int = 4, **algorithm
+) -> Config:
+    values = {
+        "env": {"num_envs": num_envs},
+        "model": model,
+        "algorithm": {"rollout_length": 5, "gamma": GAMMA, **algorithm},
+        "optimizer": optimizer,
+        "runtime": {"mode": mode, "precision": precision},
+    }
+    return build_config(values, where="test")

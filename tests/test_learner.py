@@ -1,53 +1,22 @@
-"""The learner against whole updates written by hand in NumPy, and graph execution against eager, bit for bit."""
+"""The learner against whole updates written by hand in NumPy; tracing; acting."""
 
 import dataclasses
-import re
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from conftest import GAMMA, VECTORS, A, B, T, make_trajectory, run_config
 from gymnasium.spaces import Box
 
 from a2c import runtime
-from a2c.config import AlgorithmConfig, Config, ModelConfig, OptimizerConfig, RuntimeConfig, UserError, build_config
+from a2c.config import AlgorithmConfig, ModelConfig, OptimizerConfig, RuntimeConfig, UserError
 from a2c.learner import Learner, build_learner
 from a2c.model import build_model
 from a2c.optimizer import build_optimizer
-from a2c.trajectory import Losses, Trajectory
+from a2c.trajectory import Losses
 
-T, B, A = 6, 5, 3
-GAMMA = 0.9
-VECTORS = Box(-1, 1, (4,), np.float32)
-
-
-@pytest.fixture(autouse=True)
-def exact_numerics():
-    """The passes of the graph optimizer are switched for the whole process: every test starts from exact."""
-    runtime.setup(RuntimeConfig())
-    yield
-    runtime.setup(RuntimeConfig())
-
-
-def make_trajectory(seed: int, space: Box = VECTORS, num_actions: int = A, t: int = T, b: int = B) -> Trajectory:
-    """Random rows with every kind of end: terminated or cut (discount 0), truncated, both in one row, and none."""
-    rng = np.random.default_rng(seed)
-    kind = rng.choice(4, size=(t, b), p=[0.6, 0.15, 0.15, 0.1])
-    kind.flat[:4] = 0, 1, 2, 3
-    if space.dtype == np.uint8:
-        observations = rng.integers(256, size=(t + 1, b, *space.shape), dtype=np.uint8)
-    else:
-        observations = rng.normal(size=(t + 1, b, *space.shape)).astype(np.float32)
-    return Trajectory(
-        observations=observations[:-1],
-        actions=rng.integers(num_actions, size=(t, b), dtype=np.int32),
-        rewards=rng.normal(size=(t, b)).astype(np.float32),
-        discounts=np.where((kind == 1) | (kind == 3), 0.0, GAMMA).astype(np.float32),
-        ends=kind > 0,
-        final_values=np.where(kind >= 2, rng.normal(size=(t, b)) + 2.0, 0.0).astype(np.float32),
-        behaviour_logits=rng.normal(size=(t, b, num_actions)).astype(np.float32),
-        bootstrap_observation=observations[-1],
-    )
+pytestmark = pytest.mark.usefixtures("exact_numerics")
 
 
 def set_weights(model: keras.Model, seed: int = 7) -> None:
@@ -325,139 +294,6 @@ def test_a_convolutional_update_is_the_sum_of_per_sample_gradients(mode, pixels)
         )
 
 
-# --- eager = graph, bit for bit -----------------------------------------------------------------------------------
-
-
-PIXELS = Box(0, 255, (4, 42, 42), np.uint8)
-NETWORKS = {
-    "nature": (PIXELS, {"name": "nature"}),
-    "small standardized": (PIXELS, {"name": "small", "pixels": "standardized"}),
-    "mlp": (VECTORS, {"name": "mlp"}),
-}
-
-
-def run_config(model: dict, optimizer: dict, mode: str, precision: str = "float32", **algorithm) -> Config:
-    values = {
-        "env": {"num_envs": 4},
-        "model": model,
-        "algorithm": {"rollout_length": 5, "gamma": GAMMA, **algorithm},
-        "optimizer": optimizer,
-        "runtime": {"mode": mode, "precision": precision},
-    }
-    return build_config(values, where="test")
-
-
-def twenty_updates(config: Config, space: Box, updates: int = 20, own_actions: bool = True) -> dict[str, np.ndarray]:
-    """Act and update in turn; every weight, optimizer variable, loss, action and logit there was."""
-    learner = build_learner(config, space, A)
-    found = {}
-    for step in range(updates):
-        trajectory = make_trajectory(step, space, t=5, b=4)
-        actions, logits = learner.act(trajectory.bootstrap_observation, np.array([config.seed, step], np.int64))
-        if own_actions:
-            trajectory = trajectory._replace(actions=np.stack([*trajectory.actions[1:], actions]))
-            found[f"step {step}: actions"] = actions
-        found[f"step {step}: logits"] = logits
-        found[f"step {step}: values"] = learner.value(trajectory.bootstrap_observation)
-        for name, loss in learner.update(trajectory)._asdict().items():
-            found[f"step {step}: {name}"] = loss.numpy()
-    for variable in learner.model.trainable_variables:
-        found[variable.path] = variable.numpy()
-    for index, variable in enumerate(learner.optimizer.variables):  # their paths count the optimizers of the process
-        found[f"optimizer {index}: {variable.name}"] = variable.numpy()
-    return found
-
-
-def differing(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> list[str]:
-    assert first.keys() == second.keys()
-    return [name for name in first if np.asarray(first[name]).tobytes() != np.asarray(second[name]).tobytes()]
-
-
-@pytest.mark.parametrize("optimizer", ["rmsprop", "adam"])
-@pytest.mark.parametrize("network", NETWORKS)
-def test_eager_and_graph_give_the_same_bits(network, optimizer):
-    """Twenty updates; RMSProp with n-step returns and a schedule, Adam with GAE and normalised advantages."""
-    space, model = NETWORKS[network]
-    if optimizer == "adam":
-        settings = {"optimizer": {"name": "adam"}, "gae_lambda": 0.95, "normalize_advantages": True}
-    else:
-        settings = {"optimizer": {"schedule": "linear"}}
-    eager = twenty_updates(run_config(model, mode="eager", **settings), space)
-    graph = twenty_updates(run_config(model, mode="graph", **settings), space)
-    assert differing(eager, graph) == []
-    assert len({eager[f"step {step}: total_loss"].tobytes() for step in range(20)}) == 20  # it did learn something
-
-
-@pytest.mark.parametrize("network", ["mlp", "small standardized"])
-def test_eager_and_graph_give_the_same_bits_in_bfloat16(network):
-    runtime.setup(RuntimeConfig(precision="mixed_bfloat16"))
-    space, model = NETWORKS[network]
-    settings = {"model": model, "optimizer": {"name": "adam"}, "precision": "mixed_bfloat16"}
-    eager = twenty_updates(run_config(mode="eager", **settings), space)
-    graph = twenty_updates(run_config(mode="graph", **settings), space)
-    assert differing(eager, graph) == []
-
-
-def test_the_same_seed_gives_the_same_bits_again_and_another_seed_others():
-    config = run_config({"name": "mlp"}, {"name": "adam"}, "graph")
-    first = twenty_updates(config, VECTORS, updates=3)
-    assert differing(first, twenty_updates(config, VECTORS, updates=3)) == []
-    other = twenty_updates(config.model_copy(update={"seed": 1}), VECTORS, updates=3)
-    assert {"policy/kernel", "step 0: logits", "step 0: total_loss"} <= set(differing(first, other))
-
-
-ROUNDED_DIFFERENTLY = {  # by the pass of the graph optimizer that is named
-    "constant folding: x / 3 becomes x * (1 / 3)": lambda x: x / 3.0,
-    "constant folding: two constants become one": lambda x: (x * 3.0) * 0.7,
-    "arithmetic optimization: advantages, normalised": lambda x: (x - tf.reduce_mean(x)) / tf.math.reduce_std(x),
-    "remapping: product, bias and tanh become one kernel": lambda x: tf.tanh(tf.linalg.matmul(x, x) + x[0]),
-}
-
-
-@pytest.mark.parametrize("expression", ROUNDED_DIFFERENTLY)
-def test_exact_numerics_keep_the_bits_of_every_expression_that_a_graph_would_rewrite(expression):
-    function = ROUNDED_DIFFERENTLY[expression]
-    x = tf.constant(np.random.default_rng(0).normal(size=(32, 32)).astype(np.float32))
-    np.testing.assert_array_equal(tf.function(function)(x), function(x))
-
-
-def test_impala_is_exact_but_for_the_gradient_of_its_max_pooling():
-    """oneDNN rewrites MaxPool and MaxPoolGrad in graphs only, and adds overlapping windows in another order.
-
-    So the forward pass and all layers above the last pooling agree bit for bit, those below it to rounding.
-    """
-    space = Box(0, 255, (4, 20, 20), np.uint8)
-    settings = {"model": {"name": "impala"}, "optimizer": {}}
-    eager = twenty_updates(run_config(mode="eager", **settings), space, updates=1)
-    graph = twenty_updates(run_config(mode="graph", **settings), space, updates=1)
-    below = {"step 0: grad_norm"}
-    for name in eager:
-        layer = re.search(r"(?:conv|bias)_(\d+)", name)
-        if (
-            layer and int(layer[1]) <= 22
-        ):  # convolution and bias 21 and 22 stand before the pooling of the third section
-            below.add(name)
-    assert len(below) == 1 + 2 * 22  # weights and accumulators of eleven kernels and their biases
-    assert set(differing(eager, graph)) <= below
-    for name in below:
-        np.testing.assert_allclose(graph[name], eager[name], rtol=1e-4, atol=1e-6, err_msg=name)
-
-
-@pytest.mark.parametrize("network", ["mlp", "small standardized"])
-def test_xla_runs_and_is_close_to_graph(network):
-    """Three updates; XLA fuses and reorders sums, so all agrees within 1e-3 relative and 1e-5 absolute.
-
-    On given actions: XLA's random bits are not TensorFlow's, so that the same seed draws other ones.
-    """
-    space, model = NETWORKS[network]
-    wanted = twenty_updates(run_config(model, {}, "graph"), space, updates=3, own_actions=False)
-    config = run_config(model, {}, "xla")
-    runtime.setup(config.runtime)
-    found = twenty_updates(config, space, updates=3, own_actions=False)
-    for name, array in wanted.items():
-        np.testing.assert_allclose(found[name], array, rtol=1e-3, atol=1e-5, err_msg=name)
-
-
 # --- tracing, acting ------------------------------------------------------------------------------------------------
 
 
@@ -568,3 +404,14 @@ def test_setup_may_be_repeated_but_not_with_other_threads_once_tensorflow_runs()
     runtime.setup(RuntimeConfig())
     with pytest.raises(UserError, match=r"runtime\.threads=7 comes too late"):
         runtime.setup(RuntimeConfig(threads=7))
+
+
+def test_a_layer_that_was_never_compared_is_refused_where_exactness_was_asked_for():
+    observations = keras.Input((3,))
+    hidden = keras.layers.Dense(4, activation="gelu", name="mine")(observations)
+    values = keras.layers.Reshape(())(keras.layers.Dense(1)(hidden))
+    model = keras.Model(observations, (keras.layers.Dense(A)(hidden), values))
+    settings = {"num_envs": 2, "max_grad_norm": 0.5}
+    Learner(model, keras.optimizers.Adam(), algorithm_config(), **settings)
+    with pytest.raises(UserError, match="'mine'"):
+        Learner(model, keras.optimizers.Adam(), algorithm_config(), **settings, exact=True)

@@ -6,8 +6,9 @@ import pytest
 import tensorflow as tf
 from gymnasium.spaces import Box
 
+import a2c.model
 from a2c.config import ModelConfig, UserError
-from a2c.model import PixelsToFloats, build_model
+from a2c.model import Bias, MaxPool, PixelsToFloats, build_model, refuse_unproven_layers
 
 TINY = ((4, 4, 4), (8, 4, 2))
 
@@ -298,3 +299,140 @@ def test_a_screen_too_small_for_the_convolutions_is_told_in_one_sentence(name, s
     build(image_space(4, smallest, smallest), name=name)
     with pytest.raises(UserError, match=r"^The images are too small .*; raise env\.screen_size"):
         build(image_space(4, smallest - 1, smallest - 1), name=name)
+
+
+# --- max pooling ----------------------------------------------------------------------------------------------------
+
+
+def numpy_max_pool(x, upstream):
+    """Windows of 3 x 3, two apart, as few cells of padding as will do, the odd one at the end; and the gradient.
+
+    A window's gradient goes to the first of its largest numbers, row by row; windows overlap, so it is summed.
+    """
+    n, height, width, channels = x.shape
+    rows, columns = -(-height // 2), -(-width // 2)
+    top, left = (2 * rows + 1 - height) // 2, (2 * columns + 1 - width) // 2
+    y, gradient = np.zeros((n, rows, columns, channels)), np.zeros(x.shape)
+    for b, i, j, c in np.ndindex(y.shape):
+        r, s = max(2 * i - top, 0), max(2 * j - left, 0)
+        window = x[b, r : 2 * i - top + 3, s : 2 * j - left + 3, c]
+        y[b, i, j, c] = window.max()
+        k, m = np.unravel_index(window.argmax(), window.shape)
+        gradient[b, r + k, s + m, c] += upstream[b, i, j, c]
+    return y, gradient
+
+
+def pooled(pool, x, upstream):
+    """The maxima, and the gradient of their sum weighted with `upstream`."""
+    x = tf.convert_to_tensor(x)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = pool(x)
+    return y, tape.gradient(y, x, output_gradients=upstream)
+
+
+POOLED = {"even": (4, 6), "odd": (5, 7), "even and odd": (6, 5), "one cell": (1, 1), "smaller than a window": (2, 3)}
+
+
+@pytest.mark.parametrize("equal_numbers", [False, True])
+@pytest.mark.parametrize("size", POOLED)
+def test_max_pooling_and_the_sum_of_its_overlapping_gradients_against_numpy(size, equal_numbers):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(3, *POOLED[size], 2)).astype(np.float32)
+    x = np.round(x) if equal_numbers else x
+    rows, columns = (-(-side // 2) for side in POOLED[size])
+    upstream = rng.normal(size=(3, rows, columns, 2)).astype(np.float32)
+    wanted, wanted_gradient = numpy_max_pool(x, upstream)
+    layer = MaxPool()
+    assert layer.compute_output_shape(x.shape) == wanted.shape
+    y, gradient = pooled(layer, x, upstream)
+    np.testing.assert_array_equal(y, wanted)
+    np.testing.assert_allclose(gradient, wanted_gradient, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_max_pooling_is_tensorflows_own(dtype):
+    """In bfloat16 a sum of up to four gradients is rounded to 8 bits on the way."""
+    x = tf.cast(tf.random.stateless_normal((4, 11, 10, 16), (1, 2)), dtype)
+    upstream = tf.cast(tf.random.stateless_normal((4, 6, 5, 16), (3, 4)), dtype)
+    y, gradient = pooled(MaxPool(dtype=dtype), x, upstream)
+    wanted, wanted_gradient = pooled(lambda x: tf.nn.max_pool2d(x, 3, 2, "SAME"), x, upstream)
+    assert (y.dtype, gradient.dtype) == (dtype, dtype)
+    np.testing.assert_array_equal(y, wanted)
+    atol = {"float32": 1e-6, "bfloat16": 0.04}[dtype]
+    np.testing.assert_allclose(tf.cast(gradient, "float32"), tf.cast(wanted_gradient, "float32"), atol=atol)
+
+
+def test_max_pooling_is_traced_once_for_all_batch_sizes(monkeypatch):
+    """Once alone, and once with its gradient."""
+    traced = []
+    plain = a2c.model._max_pool
+    monkeypatch.setattr(a2c.model, "_max_pool", lambda x: traced.append(x.shape) or plain(x))
+    layer = MaxPool()
+    for n in (4, 1, 7, 4):
+        pooled(layer, np.ones((n, 6, 6, 2), np.float32), np.ones((n, 3, 3, 2), np.float32))
+    assert [tuple(shape) for shape in traced] == [(None, 6, 6, 2)] * 2
+
+
+def test_networks_of_several_sizes_and_precisions_pool_in_one_process():
+    for side, dtype in ((20, "float32"), (21, "mixed_bfloat16"), (35, "float32"), (20, "mixed_bfloat16")):
+        model = build(image_space(4, side, side), name="impala", dtype=dtype)
+        for n in (2, 5):
+            assert model(images(n, 4, side, side))[1].shape == (n,)
+
+
+# --- layers of which it is known that eager and graph give the same bits --------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize("network", NETWORKS)
+def test_the_layers_of_every_network_are_proven(network, dtype):
+    space, config = NETWORKS[network]
+    refuse_unproven_layers(build(space, dtype=dtype, **config))
+
+
+class MyRelu(keras.layers.ReLU):
+    """A subclass may do anything."""
+
+
+UNPROVEN = {
+    "a bias of its own": (
+        lambda x: keras.layers.Conv2D(2, 3, name="mine")(x),
+        r"^The Conv2D layer 'mine' .* oneDNN fuses the gradient of its bias in graphs; use use_bias=False and .*Bias",
+    ),
+    "an activation": (
+        lambda x: keras.layers.Conv2D(2, 3, activation="relu", use_bias=False, name="mine")(x),
+        r"^The layer 'mine' \(Conv2D\) was never shown to be exact; use .*, or runtime\.numerics=fast\.$",
+    ),
+    "a dense activation": (lambda x: keras.layers.Dense(2, activation="gelu", name="mine")(x), r"'mine' \(Dense\)"),
+    "another activation": (lambda x: keras.layers.Activation("gelu", name="mine")(x), r"'mine' \(Activation\)"),
+    "another layer": (lambda x: keras.layers.LayerNormalization(name="mine")(x), r"'mine' \(LayerNormalization\)"),
+    "Keras' pooling": (lambda x: keras.layers.MaxPooling2D(name="mine")(x), r"'mine' \(MaxPooling2D\)"),
+    "a subclass": (lambda x: MyRelu(name="mine")(x), r"'mine' \(MyRelu\)"),
+    "a bare operation": (lambda x: keras.ops.sin(x), r"\(Sin\)"),
+    "a model": (lambda x: keras.Sequential([keras.layers.ReLU()], name="mine")(x), r"'mine' \(Sequential\)"),
+}
+
+
+@pytest.mark.parametrize("layer", UNPROVEN)
+def test_a_layer_that_was_not_compared_is_refused_by_name(layer):
+    make, message = UNPROVEN[layer]
+    x = keras.Input((8, 8, 3))
+    with pytest.raises(UserError, match=message):
+        refuse_unproven_layers(keras.Model(x, keras.layers.Flatten()(make(x))))
+
+
+def test_the_first_of_two_unproven_layers_is_named():
+    x = keras.Input((8, 8, 3))
+    y = keras.layers.AveragePooling2D(2, name="first")(Bias()(x))
+    with pytest.raises(UserError, match="'first'"):
+        refuse_unproven_layers(keras.Model(x, keras.layers.LayerNormalization(name="second")(y)))
+
+
+def test_a_model_whose_call_is_its_own_is_refused():
+    class Mine(keras.Model):
+        def call(self, x):
+            return x
+
+    with pytest.raises(UserError, match=r"'mine' \(Mine\)"):
+        refuse_unproven_layers(Mine(name="mine"))

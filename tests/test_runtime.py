@@ -1,0 +1,74 @@
+"""What is in force in this process: numerics, by mode and by device, and how a wish for the impossible is refused."""
+
+import sys
+
+import pytest
+import tensorflow as tf
+
+from a2c.cli import main
+from a2c.config import RuntimeConfig, UserError
+from a2c.runtime import INEXACT_PASSES, is_exact, setup
+
+pytestmark = pytest.mark.usefixtures("exact_numerics")
+
+
+@pytest.fixture
+def a_gpu(monkeypatch):
+    """This machine has none: TensorFlow is made to say that it sees one."""
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind=None: ["GPU:0"] if kind == "GPU" else ["CPU:0"])
+
+
+CASES = [  # mode, numerics, exact on a CPU, exact on a GPU; None is refused
+    ("graph", "auto", True, False),
+    ("eager", "auto", True, False),
+    ("xla", "auto", False, False),
+    ("graph", "exact", True, None),
+    ("eager", "exact", True, None),
+    ("graph", "fast", False, False),
+    ("eager", "fast", False, False),
+    ("xla", "fast", False, False),
+]
+
+
+def in_force(config: RuntimeConfig) -> bool:
+    """Set up, and ask TensorFlow: all passes of the precision are off, or none."""
+    setup(config)
+    options = tf.config.optimizer.get_experimental_options()
+    switched_off = {name for group in INEXACT_PASSES.values() for name in group if not options[name]}
+    assert switched_off in (set(), set(INEXACT_PASSES[config.precision]))
+    return bool(switched_off)
+
+
+@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize(("mode", "numerics", "on_cpu", "on_gpu"), CASES)
+def test_numerics_in_force_on_a_cpu(mode, numerics, precision, on_cpu, on_gpu):
+    config = RuntimeConfig(mode=mode, numerics=numerics, precision=precision)
+    assert is_exact(config) == on_cpu == in_force(config)
+
+
+@pytest.mark.parametrize(("mode", "numerics", "on_cpu", "on_gpu"), CASES)
+def test_numerics_in_force_on_a_gpu(mode, numerics, on_cpu, on_gpu, a_gpu):
+    config = RuntimeConfig(mode=mode, numerics=numerics)
+    if on_gpu is None:
+        with pytest.raises(UserError, match=r"^runtime\.numerics=exact holds on CPUs only, .*; use numerics=fast, or "):
+            setup(config)
+    else:
+        assert is_exact(config) == on_gpu == in_force(config)
+
+
+def test_a_process_may_go_from_exact_to_fast_and_back():
+    for numerics in ("exact", "fast", "exact", "auto"):
+        config = RuntimeConfig(numerics=numerics, precision="mixed_bfloat16")
+        assert in_force(config) == is_exact(config) == (numerics != "fast")
+
+
+def test_the_command_line_refuses_exact_on_a_gpu_in_one_sentence(a_gpu, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["a2c", "train", "--env", "Catch", "--set", "runtime.numerics=exact"])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "CUDA_VISIBLE_DEVICES=" in error
+    assert not list(tmp_path.iterdir())
