@@ -381,7 +381,7 @@ def _warn(sentence: str) -> None:
 
 
 def _print(text: str) -> None:
-    out.print(text, markup=False, soft_wrap=True)
+    out.print(text, markup=False, soft_wrap=not out.is_terminal)  # a file's lines are not broken
 
 
 def _print_summary(summary: TrainSummary) -> None:

@@ -174,14 +174,14 @@ def _censored(contrast: Contrast, updates: PairedComparison) -> str:
 def _say_aggregate(aggregate: Aggregate) -> str:
     text = (
         f"over all games {aggregate.arm} has an interquartile mean human-normalised score of "
-        f"{aggregate.interquartile_mean:.3f} ({_between(aggregate.interval)} over {aggregate.seeds} seeds)"
+        f"{aggregate.interquartile_mean:.3f} ({_between(aggregate.interval)} over {_seeds(aggregate.seeds)})"
     )
     if aggregate.improvement is None:
         return f"{text}."
     text += f"; it beats the first arm with probability {aggregate.improvement:.2f}"
     around = aggregate.improvement_interval
     if around is None or aggregate.seeds < MIN_SEEDS:
-        return f"{text} ({aggregate.seeds} seeds; a 95 % interval needs {MIN_SEEDS})."
+        return f"{text} ({_seeds(aggregate.seeds)}; a 95 % interval needs {MIN_SEEDS})."
     shown = "no difference shown" if around[0] <= 0.5 <= around[1] else "difference shown"
     return f"{text} ({_between(around)}; {shown})."
 
@@ -209,9 +209,13 @@ def _difference(found: PairedComparison) -> str:
 
 def _interval(found: PairedComparison, form: Callable[[float], str]) -> str:
     if found.low is None or found.high is None or found.p_value is None:
-        return f"{found.pairs} seeds; a 95 % interval needs {MIN_SEEDS}"
+        return f"{_seeds(found.pairs)}; a 95 % interval needs {MIN_SEEDS}"
     shown = "difference shown" if found.shown else "no difference shown"
     return f"95 % {form(found.low)} to {form(found.high)}, p {found.p_value:.2g}; {shown}"
+
+
+def _seeds(count: int) -> str:
+    return "1 seed" if count == 1 else f"{count} seeds"
 
 
 def _say_bandit(result: BanditResult) -> list[str]:

@@ -189,7 +189,7 @@ def test_where_nothing_is_known_nothing_is_claimed():
         (10, (0.6, 0.9), "with probability 0.80 (95 % 0.600 to 0.900; difference shown)"),
         (10, (0.4, 0.9), "with probability 0.80 (95 % 0.400 to 0.900; no difference shown)"),
         (3, (0.6, 0.9), "with probability 0.80 (3 seeds; a 95 % interval needs 6)"),
-        (1, None, "with probability 0.80 (1 seeds; a 95 % interval needs 6)"),
+        (1, None, "with probability 0.80 (1 seed; a 95 % interval needs 6)"),
     ],
 )
 def test_over_games_too_a_claim_needs_an_interval_and_seeds(seeds, interval, words):
