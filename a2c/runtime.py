@@ -9,12 +9,9 @@ import tensorflow as tf
 
 from a2c.config import RuntimeConfig, UserError
 
-# Grappler passes that change the last bits of a graph's results against eager execution, by precision.
-# The networks need two of them off; constant folding is for a loss or optimizer that divides by a constant.
-INEXACT_PASSES = {
-    "float32": ("arithmetic_optimization", "constant_folding", "remapping"),
-    "mixed_bfloat16": ("arithmetic_optimization", "constant_folding", "remapping"),
-}
+# Grappler passes that change the last bits of a graph's results against eager execution. The networks need the first
+# two off (the second for tanh, and for everything in bfloat16); the third is for a loss that divides by a constant.
+INEXACT_PASSES = ("arithmetic_optimization", "remapping", "constant_folding")
 
 
 def setup(config: RuntimeConfig) -> None:
@@ -36,9 +33,8 @@ def setup(config: RuntimeConfig) -> None:
             raise UserError(
                 f"runtime.threads={config.threads} comes too late: TensorFlow runs here already; use a new process."
             ) from None
-    switched_off = INEXACT_PASSES[config.precision] if is_exact(config) else ()
-    passes = {name for group in INEXACT_PASSES.values() for name in group}
-    tf.config.optimizer.set_experimental_options({name: name not in switched_off for name in passes})
+    rewrite = not is_exact(config)
+    tf.config.optimizer.set_experimental_options(dict.fromkeys(INEXACT_PASSES, rewrite))
 
 
 def is_exact(config: RuntimeConfig) -> bool:

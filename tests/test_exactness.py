@@ -80,7 +80,7 @@ COMBINATIONS = list(
 
 
 @pytest.mark.parametrize(("network", "precision", "optimizer", "gae_lambda", "normalized"), COMBINATIONS)
-def test_eager_and_graph_give_the_same_run_bit_for_bit(network, precision, optimizer, gae_lambda, normalized):
+def test_every_combination_gives_the_same_bits_in_both_modes(network, precision, optimizer, gae_lambda, normalized):
     """200 updates of every supported combination; those with normalised advantages have a schedule as well."""
     runtime.setup(RuntimeConfig(precision=precision))
     space, model = NETWORKS[network]

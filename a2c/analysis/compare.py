@@ -225,7 +225,7 @@ class _LockStep:
         self.request = request
         self.folder = folder
         self.config = config
-        self.modes = {"fast": (), "exact": INEXACT_PASSES[config.runtime.precision]}
+        self.modes = {"fast": (), "exact": INEXACT_PASSES}
         self.recorded = False
 
     def where(self) -> dict[str, Where]:
