@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from typer.exceptions import TyperException
 
@@ -278,7 +279,7 @@ def compare(
         raise UserError("--only chooses parts of --eager; leave it out here.")
     comparing, report = quietly("a2c.analysis.compare"), quietly("a2c.analysis.report")
     request = comparing.Request(
-        envs=tuple(env or ()),
+        envs=tuple(dict.fromkeys(env or ())),
         config=config,
         overrides={"total_env_steps": steps},
         assignments=tuple(set_ or ()),
@@ -381,7 +382,7 @@ def _warn(sentence: str) -> None:
 
 
 def _print(text: str) -> None:
-    out.print(text, markup=False, soft_wrap=not out.is_terminal)  # a file's lines are not broken
+    out.print(text, markup=False, soft_wrap=True)
 
 
 def _print_summary(summary: TrainSummary) -> None:
@@ -412,16 +413,17 @@ def _print_evaluation(result: EvalResult) -> None:
 
 
 def _print_comparison(report: Any, result: Any) -> None:
-    path = report.write_report(result, shlex.join(["a2c", *sys.argv[1:]]))
+    files = report.write_report(result, shlex.join(["a2c", *sys.argv[1:]]))
     for table in report.tables(result):
-        shown = Table(*table.headings, title=table.title, title_justify="left", box=None, header_style="bold")
+        headings, title = (escape(heading) for heading in table.headings), escape(table.title)
+        shown = Table(*headings, title=title, title_justify="left", box=None, header_style="bold")
         for row in table.rows:
-            shown.add_row(*row)
+            shown.add_row(*(escape(cell) for cell in row))
         out.print(shown)
         out.print()
     for sentence in report.verdict(result):
-        _print(f"- {sentence}")
-    _print(f"Saved in {path.parent}: {', '.join(sorted(file.name for file in report.files(path.parent)))}.")
+        out.print(f"- {sentence}", markup=False, soft_wrap=not out.is_terminal)  # a file's lines are not broken
+    _print(f"Saved in {result.folder}: {', '.join(file.name for file in files)}.")
 
 
 def _score(score: float | None) -> str:

@@ -23,7 +23,6 @@ from a2c.analysis.bandit import LOSSES, BanditResult, compare_losses
 from a2c.analysis.convergence import (
     Arm,
     Convergence,
-    Run,
     converge,
     default_threshold,
     find_runs,
@@ -42,6 +41,7 @@ from a2c.envs import make_vec_env
 from a2c.learner import build_learner
 from a2c.runtime import INEXACT_PASSES
 
+FORCED = {"evaluation.episodes": 0, "logging.tensorboard": False}  # they cost time and compare nothing
 DEFAULT = "catch-rmsprop"  # the preset of compare_modes
 PARTS = ("where", "why", "growth", "convergence")
 WHY_UPDATES = 5
@@ -49,7 +49,7 @@ QUESTION_UPDATES = 5
 
 
 @dataclass(frozen=True)
-class Trial:
+class Tried:
     """One line of the table of switches: what was off, and what it came to."""
 
     off: tuple[str, ...]
@@ -65,7 +65,7 @@ class Trial:
 class Why:
     """The smallest set of switches whose switching off makes eager and graph agree."""
 
-    trials: tuple[Trial, ...]
+    trials: tuple[Tried, ...]
     smallest: tuple[str, ...] | None  # () where they agree anyway, None where no set suffices
 
 
@@ -99,7 +99,7 @@ class Request:
 
     def load(self, *, env: str | None = None, config: str | None = None, **overrides: Any) -> Config:
         """A configuration with everything that only costs time switched off."""
-        values = {**self.overrides, **overrides, "evaluation.episodes": 0, "logging.tensorboard": False}
+        values = {**self.overrides, **overrides, **FORCED}
         config = self.config if config is None else config
         return load_config(config=config, env_id=env, overrides=values, assignments=self.assignments)[0]
 
@@ -108,6 +108,9 @@ def compare_modes(request: Request, parts: Sequence[str] = PARTS) -> Comparison:
     """Eager against graph, fast and exact: where they differ, why, how it grows, and whether it matters."""
     if len(request.envs) > 1:
         raise UserError("--eager compares in one game; give --env once.")
+    for key in ("runtime.mode", "runtime.numerics"):
+        if any(text.partition("=")[0].strip() == key for text in request.assignments):
+            raise UserError(f"--eager compares values of {key} itself; leave --set {key} out, or use --vary.")
     default = DEFAULT if request.config is None and not request.envs else request.config
     config = request.load(env=next(iter(request.envs), None), config=default)
     # `auto` would not do: the arms say what they are
@@ -135,8 +138,6 @@ def compare_values(request: Request, text: str) -> Comparison:
     key, values = _parse_values(text)
     envs = request.envs or ((None,) if request.config else ("Catch",))
     arms = [Arm(f"{key}={value}", request.load(env=env, **{key: value})) for env in envs for value in values]
-    if any(one.config == other.config for one, other in itertools.combinations(arms, 2)):
-        raise UserError(f"--vary {text!r} names a value twice; it would be compared with itself.")
     return _compare_arms(arms, request, "vary")
 
 
@@ -152,7 +153,10 @@ def compare_targets(request: Request, targets: Sequence[str]) -> Comparison:
     if request.config is not None:
         raise UserError("--config and two configurations contradict each other; leave --config out.")
     envs = request.envs or (None,)
-    arms = [Arm(Path(name).stem, request.load(config=name, env=env)) for env in envs for name in targets]
+    stems = [Path(target).stem for target in targets]
+    labels = stems if len(set(stems)) == len(stems) else targets
+    named = list(zip(labels, targets, strict=True))
+    arms = [Arm(label, request.load(config=target, env=env)) for env in envs for label, target in named]
     if len({arm.config.env.id for arm in arms}) > len(envs):
         raise UserError("These configurations are for different games; say with --env which one to compare them in.")
     return _compare_arms(arms, request, "configs")
@@ -162,10 +166,10 @@ def compare_question(request: Request) -> Comparison:
     """The first question's own experiment: its table of switches."""
     folder = _open_folder(request, "question", "", {})
 
-    def trial(sets: Sequence[frozenset[str]]) -> list[Trial]:
+    def trial(sets: Sequence[frozenset[str]]) -> list[Tried]:
         offs = [tuple(sorted(off)) for off in sets]
         results = _run_tasks(request, folder, "why", "question", offs, QUESTION_UPDATES)
-        return [Trial(off, _typed(QuestionResult, result)) for off, result in zip(offs, results, strict=True)]
+        return [Tried(off, _typed(QuestionResult, result)) for off, result in zip(offs, results, strict=True)]
 
     return Comparison("the question's own experiment", folder, why=_explain(trial))
 
@@ -179,8 +183,11 @@ def compare_loop(request: Request) -> Comparison:
 
 
 def _compare_arms(arms: Sequence[Arm], request: Request, kind: str) -> Comparison:
+    for one, other in itertools.combinations(arms, 2):
+        if one.config == other.config:
+            raise UserError(f"{one.label!r} and {other.label!r} are the same; --set may have made them so.")
     envs = list(dict.fromkeys(arm.config.env.id for arm in arms))
-    _thresholds(envs, request.threshold)
+    _thresholds(envs, request.threshold)  # refused before anything is trained
     _refuse_unfit(arms)
     what = [[arm.label, dump_config(arm.config)] for arm in arms]
     folder = _open_folder(request, kind, "-".join(envs), {"arms": what})
@@ -189,9 +196,11 @@ def _compare_arms(arms: Sequence[Arm], request: Request, kind: str) -> Compariso
 
 
 def _compare_runs(folders: Sequence[Path], request: Request) -> Comparison:
+    if request.envs or request.config or request.assignments or request.overrides.get("total_env_steps"):
+        raise UserError("Runs are compared as they are; leave --env, --config, --steps and --set out.")
     runs = find_runs(folders)
     envs = list(dict.fromkeys(run.env for run in runs))
-    found = converge(runs, _thresholds(envs, request.threshold))
+    found = converge(runs, _thresholds(envs, request.threshold), cut=True)
     what = sorted(str(folder.resolve()) for folder in folders)
     names = " and ".join(dict.fromkeys(run.arm for run in runs))
     return Comparison(names, _open_folder(request, "runs", "-".join(envs), {"runs": what}), convergence=found)
@@ -202,12 +211,14 @@ def _parse_values(text: str) -> tuple[str, list[Any]]:
     key = key.strip()
     try:
         values = yaml.safe_load(f"[{raw}]")
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError, RecursionError):
         values = []
     if not separator or len(values) < 2:
         raise UserError(f"--vary {text!r} is not of the form key=a,b, for example optimizer.learning_rate=7e-4,1e-3.")
-    if key in ("seed", "env.id", "total_env_steps"):
-        raise UserError(f"--vary {key} compares nothing; use --seeds, --env or --steps.")
+    if None in values:
+        raise UserError(f"--vary {key}: null cannot be varied; name values, or compare two configuration files.")
+    if key in ("seed", "env.id", "total_env_steps", *FORCED):
+        raise UserError(f"--vary {key} compares nothing; see --seeds, --env and --steps for what can be set.")
     return key, values
 
 
@@ -233,10 +244,10 @@ class _LockStep:
         return {name: _typed(Where, result) for name, result in zip(self.modes, results, strict=True)}
 
     def why(self) -> Why:
-        def trial(sets: Sequence[frozenset[str]]) -> list[Trial]:
+        def trial(sets: Sequence[frozenset[str]]) -> list[Tried]:
             offs = [tuple(sorted(off)) for off in sets]
             results = self._run("why", "agree", offs, min(WHY_UPDATES, self.request.updates))
-            return [Trial(off, _typed(Agreement, result)) for off, result in zip(offs, results, strict=True)]
+            return [Tried(off, _typed(Agreement, result)) for off, result in zip(offs, results, strict=True)]
 
         return _explain(trial)
 
@@ -267,14 +278,22 @@ def _run_tasks(
                 name=name,
                 command=(sys.executable, "-m", "a2c.analysis.worker", task, *files, str(updates), *off),
                 log=folder / "logs" / f"{name}.log",
-                is_done=output.exists,
+                is_done=lambda output=output: _read_json(output) is not None,  # type: ignore[misc]
                 environment={"TF_CPP_MIN_LOG_LEVEL": "3", **sw.environment(off)},
             )
         )
     if not all(job.is_done() for job in jobs):
         with request.view.part(part, len(jobs)) as view:
-            run_jobs(jobs, workers=request.jobs, on_tick=view.at)
-    return [json.loads(output.read_text(encoding="utf-8")) for output in outputs]
+            run_jobs(jobs, workers=request.jobs, lock=folder / ".lock", on_tick=view.at)
+    return [_read_json(output) for output in outputs]
+
+
+def _read_json(file: Path) -> Any:
+    """None where there is no such file, or a damaged one."""
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
 
 
 def _set_name(off: Sequence[str]) -> str:
@@ -283,10 +302,10 @@ def _set_name(off: Sequence[str]) -> str:
     return f"off-{int(bits, 2):04x}"
 
 
-def _explain(trial: Callable[[Sequence[frozenset[str]]], Sequence[Trial]]) -> Why:
-    seen: dict[tuple[str, ...], Trial] = {}
+def _explain(trial: Callable[[Sequence[frozenset[str]]], Sequence[Tried]]) -> Why:
+    seen: dict[tuple[str, ...], Tried] = {}
 
-    def remembered(sets: Sequence[frozenset[str]]) -> list[Trial]:
+    def remembered(sets: Sequence[frozenset[str]]) -> list[Tried]:
         found = list(trial(sets))
         seen.update({result.off: result for result in found})
         return found
@@ -297,17 +316,16 @@ def _explain(trial: Callable[[Sequence[frozenset[str]]], Sequence[Trial]]) -> Wh
 
 def _train_and_converge(arms: Sequence[Arm], request: Request, folder: Path) -> Convergence:
     thresholds = _thresholds(list(dict.fromkeys(arm.config.env.id for arm in arms)), request.threshold)
-    runs = plan_runs(arms, range(request.seeds), folder)
-    jobs = training_jobs(arms, runs, folder)
-    totals = {run: _total(arms, run) for run in runs}
-    with request.view.part("convergence", sum(totals.values())) as part:
+    planned = plan_runs(arms, range(request.seeds), folder)
+    jobs = training_jobs(planned, folder / "logs")
+    with request.view.part("convergence", sum(plan.config.total_env_steps for plan in planned)) as part:
 
         def tick(done: int) -> None:
-            steps = sum(min(steps_done(run.folder), total) for run, total in totals.items())
-            part.at(steps, f"{done} of {len(runs)} runs")
+            steps = sum(min(steps_done(plan.run.folder), plan.config.total_env_steps) for plan in planned)
+            part.at(steps, f"{done} of {len(planned)} runs")
 
-        run_jobs(jobs, workers=request.jobs, on_tick=tick)
-    return converge(runs, thresholds)
+        run_jobs(jobs, workers=request.jobs, lock=folder / ".lock", on_tick=tick)
+    return converge([plan.run for plan in planned], thresholds)
 
 
 def _refuse_unfit(arms: Sequence[Arm]) -> None:
@@ -316,10 +334,6 @@ def _refuse_unfit(arms: Sequence[Arm]) -> None:
         env = arm.config.env.model_copy(update={"num_envs": 1})
         with make_vec_env(env, seed=0) as envs:
             build_learner(arm.config, envs.observation_space, envs.num_actions)
-
-
-def _total(arms: Sequence[Arm], run: Run) -> int:
-    return next(arm.config.total_env_steps for arm in arms if (arm.label, arm.config.env.id) == (run.arm, run.env))
 
 
 def _with_runtime(config: Config, mode: str, numerics: str) -> Config:
@@ -338,17 +352,21 @@ def _open_folder(request: Request, kind: str, game: str, what: dict[str, Any]) -
     folder = request.folder or Path("runs") / name
     file = folder / "comparison.json"
     if not file.is_file():
+        if folder.is_dir() and any(not path.name.startswith(".") for path in folder.iterdir()):
+            raise UserError(f"{folder} holds other files; choose another --out.")
         try:
-            (folder / "parts").mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
             write_atomically(file, json.dumps({"what": what, "versions": versions()}, indent=2) + "\n")
         except OSError as error:
             raise UserError(f"The folder {folder} cannot be made: {error.strerror}.") from None
-        return folder
-    begun = json.loads(file.read_text(encoding="utf-8"))
+    begun = _read_json(file)
+    if not isinstance(begun, dict):
+        raise UserError(f"{file} is damaged; delete {folder}, or choose another --out.")
     if begun.get("what") != what:
         raise UserError(f"{folder} holds another comparison (see its comparison.json); choose another --out.")
     if begun.get("versions") != versions():
         raise UserError(f"{folder} was begun with other versions (see its comparison.json); choose another --out.")
+    (folder / "parts").mkdir(exist_ok=True)
     return folder
 
 

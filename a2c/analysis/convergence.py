@@ -5,6 +5,7 @@ A run that never reaches the threshold is censored (`math.inf`), never dropped.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
@@ -26,11 +27,12 @@ from a2c.analysis.statistics import (
     probability_of_improvement,
     stratified_interval,
 )
-from a2c.checkpoint import step_files, write_atomically
+from a2c.checkpoint import read_checkpoint, step_files, write_atomically
 from a2c.config import Config, UserError, build_config, dump_config, env_slug, read_config_file
 from a2c.envs import atari_game, human_normalized
 from a2c.metrics import WINDOW
 
+NEEDED = {"env_steps", "updates", "episodes", "episode_return_mean", "seconds"}  # of a line of metrics
 WALL_CLOCK = ("seconds", "steps_per_second")  # what two equal runs may differ in
 
 
@@ -55,6 +57,15 @@ class Run:
     env: str
     seed: int
     folder: Path
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A run that is to be trained."""
+
+    run: Run
+    config: Config  # the seed apart
+    file: Path  # that the configuration is written to
 
 
 @dataclass(frozen=True)
@@ -126,36 +137,49 @@ class Convergence:
     aggregates: tuple[Aggregate, ...]
 
 
-def plan_runs(arms: Sequence[Arm], seeds: Sequence[int], folder: Path) -> list[Run]:
-    """The runs of all arms, seed by seed, so that an interrupted comparison has whole pairs."""
-    several = len({arm.config.env.id for arm in arms}) > 1
-    runs = []
+def plan_runs(arms: Sequence[Arm], seeds: Sequence[int], folder: Path) -> list[Planned]:
+    """The runs of all arms, seed by seed, so that an interrupted comparison has whole pairs.
+
+    Each seed begins with another arm: who runs beside whom must not depend on the arm, or speeds would.
+    """
+    named = list(zip(arms, _names(arms), strict=True))
+    planned = []
     for seed in seeds:
-        for arm in arms:
-            game = f"{env_slug(arm.config.env.id)}-" if several else ""
-            runs.append(Run(arm.label, arm.config.env.id, seed, folder / "runs" / f"{game}{arm.slug}-s{seed}"))
-    return runs
+        first = seed % len(named)
+        for arm, name in named[first:] + named[:first]:
+            run = Run(arm.label, arm.config.env.id, seed, folder / "runs" / f"{name}-s{seed}")
+            planned.append(Planned(run, arm.config, folder / "arms" / f"{name}.yaml"))
+    return planned
 
 
-def training_jobs(arms: Sequence[Arm], runs: Sequence[Run], folder: Path) -> list[Job]:
-    """The commands that train `runs`; one that was stopped goes on from its checkpoint."""
-    jobs = []
-    by_name = {(arm.label, arm.config.env.id): arm for arm in arms}
-    for run in runs:
-        arm = by_name[run.arm, run.env]
-        file = folder / "arms" / f"{env_slug(run.env)}-{arm.slug}.yaml"
+def training_jobs(planned: Sequence[Planned], logs: Path) -> list[Job]:
+    """The commands that train; a run that was stopped goes on from its checkpoint."""
+    for file, config in {plan.file: plan.config for plan in planned}.items():
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(file, yaml.safe_dump(dump_config(arm.config), sort_keys=False))
-        train = [sys.executable, "-m", "a2c", "train", "--config", str(file), "--seed", str(run.seed)]
-        jobs.append(
-            Job(
-                name=f"{run.arm}, {run.env}, seed {run.seed}",
-                command=(*train, "--steps", str(arm.config.total_env_steps), *_in(run.folder)),
-                log=folder / "logs" / f"{run.folder.name}.log",
-                is_done=lambda run=run, total=arm.config.total_env_steps: is_finished(run.folder, total),  # type: ignore[misc]
-            )
-        )
-    return jobs
+        write_atomically(file, yaml.safe_dump(dump_config(config), sort_keys=False))
+    return [_training_job(plan, logs) for plan in planned]
+
+
+def _training_job(plan: Planned, logs: Path) -> Job:
+    run, total = plan.run, plan.config.total_env_steps
+    how = ("--config", str(plan.file), "--seed", str(run.seed), "--steps", str(total))
+    where = ("--run-dir", str(run.folder), "--resume", "--quiet")
+    return Job(
+        name=f"{run.arm}, {run.env}, seed {run.seed}",
+        command=(sys.executable, "-m", "a2c", "train", *how, *where),
+        log=logs / f"{run.folder.name}.log",
+        is_done=lambda: is_finished(run.folder, total),
+    )
+
+
+def _names(arms: Sequence[Arm]) -> list[str]:
+    """A file name for each arm, with a digest where two would share one."""
+    several = len({arm.config.env.id for arm in arms}) > 1
+    names = [f"{env_slug(arm.config.env.id)}-{arm.slug}" if several else arm.slug for arm in arms]
+    return [
+        name if names.count(name) == 1 else f"{name}-{hashlib.sha256(repr(arm.config).encode()).hexdigest()[:6]}"
+        for arm, name in zip(arms, names, strict=True)
+    ]
 
 
 def is_finished(folder: Path, total_env_steps: int) -> bool:
@@ -196,17 +220,27 @@ def find_runs(folders: Sequence[Path]) -> list[Run]:
     return runs
 
 
-def converge(runs: Sequence[Run], thresholds: dict[str, float | None]) -> Convergence:
-    """Read finished runs and compare each arm with the first.
+def converge(runs: Sequence[Run], thresholds: dict[str, float | None], *, cut: bool = False) -> Convergence:
+    """Read runs and compare each arm with the first.
+
+    Args:
+        runs: arms are taken in the order in which they appear first.
+        thresholds: the return to reach in each environment.
+        cut: compare the steps that all runs have, where they are not of one length.
 
     Raises:
-        UserError: where a run has no curve, or two arms no seed in common.
+        UserError: where a run has no curve, or two arms no game or no seed in common.
     """
     lines = {run: _lines(run.folder) for run in runs}
     budget = min(entries[-1]["env_steps"] for entries in lines.values())
-    results = {run: _result(run, lines[run], budget, thresholds[run.env]) for run in runs}
+    if cut:
+        lines = {run: [line for line in entries if line["env_steps"] <= budget] for run, entries in lines.items()}
+    results = {run: _result(run, lines[run], thresholds[run.env]) for run in runs}
     arms, envs = list(dict.fromkeys(run.arm for run in runs)), list(dict.fromkeys(run.env for run in runs))
     of = {(arm, env): [r for r in runs if (r.arm, r.env) == (arm, env)] for arm in arms for env in envs}
+    for (arm, env), found in of.items():
+        if not found:
+            raise UserError(f"{arm!r} has no run of {env}; ways of training are compared in the same games.")
     contrasts = [
         _contrast(of[arms[0], env], of[arm, env], results, thresholds[env] is not None)
         for env in envs
@@ -218,8 +252,14 @@ def converge(runs: Sequence[Run], thresholds: dict[str, float | None]) -> Conver
         runs=tuple(results.values()),
         summaries=tuple(_summary([results[run] for run in of[arm, env]]) for env in envs for arm in arms),
         contrasts=tuple(contrasts),
-        aggregates=_aggregate(arms, envs, of, results) if len(envs) > 1 else (),
+        aggregates=_aggregate(arms, envs, of, results) if len(envs) > 1 and all(map(is_scored, envs)) else (),
     )
+
+
+def is_scored(env_id: str) -> bool:
+    """Whether a random and a human score are published, so that returns can be brought to one scale."""
+    game = atari_game(env_id)
+    return game is not None and game.random is not None and game.human is not None
 
 
 def default_threshold(env_id: str) -> float | None:
@@ -237,10 +277,6 @@ def default_threshold(env_id: str) -> float | None:
     return None if spec is None else spec.reward_threshold
 
 
-def _in(folder: Path) -> tuple[str, ...]:
-    return ("--run-dir", str(folder), "--resume", "--quiet")
-
-
 def _run_config(folder: Path) -> Config:
     file = folder / "config.yaml"
     if not file.is_file():
@@ -256,20 +292,27 @@ def _without(values: dict[str, Any], *keys: str) -> dict[str, Any]:
 
 
 def _lines(folder: Path) -> list[dict[str, Any]]:
-    try:
-        lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    except (OSError, ValueError):
-        lines = []
+    """The metrics of a run; a half line, as a killed run leaves it, is left out."""
+    file = folder / "metrics.jsonl"
+    texts = file.read_text(encoding="utf-8", errors="replace").splitlines() if file.is_file() else []
+    lines = [line for line in map(_parsed, texts) if line.keys() >= NEEDED]
     if not lines or lines[-1]["episode_return_mean"] is None:
         raise UserError(f"No game has ended in {folder}: there is no return to compare; train it longer.")
     return lines
 
 
-def _result(run: Run, lines: list[dict[str, Any]], budget: int, threshold: float | None) -> RunResult:
-    lines = [line for line in lines if line["env_steps"] <= budget]
+def _parsed(text: str) -> dict[str, Any]:
+    try:
+        line = json.loads(text)
+    except ValueError:
+        return {}
+    return line if isinstance(line, dict) else {}
+
+
+def _result(run: Run, lines: list[dict[str, Any]], threshold: float | None) -> RunResult:
     curve = [line for line in lines if line["episode_return_mean"] is not None]
     if not curve:
-        raise UserError(f"No game has ended in the first {budget:,} steps of {run.folder}; train all runs longer.")
+        raise UserError(f"No game has ended in {run.folder} in the steps that all runs have; train all of them longer.")
     reached = next((line for line in curve if _reaches(line, threshold)), None)
     return RunResult(
         arm=run.arm,
@@ -292,19 +335,23 @@ def _reaches(line: dict[str, Any], threshold: float | None) -> bool:
 
 def _summary(results: list[RunResult]) -> ArmSummary:
     def median(name: str) -> float:
-        # the higher of the two middle ones: half a censored time is no time
-        return float(np.quantile([getattr(r, name) for r in results], 0.5, method="higher"))
+        return _median([getattr(result, name) for result in results])
 
     return ArmSummary(
         arm=results[0].arm,
         env=results[0].env,
         runs=len(results),
-        reached=sum(math.isfinite(r.updates_to_threshold) for r in results),
+        reached=sum(math.isfinite(result.updates_to_threshold) for result in results),
         updates_to_threshold=median("updates_to_threshold"),
         seconds_to_threshold=median("seconds_to_threshold"),
         steps_per_second=median("steps_per_second"),
-        final_return=float(np.median([r.final_return for r in results])),
+        final_return=median("final_return"),
     )
+
+
+def _median(values: list[float]) -> float:
+    """Half a time that never came is no time: infinite where the higher of the two middle values is."""
+    return float(np.mean(sorted(values)[(len(values) - 1) // 2 : len(values) // 2 + 1]))
 
 
 def _contrast(baseline: list[Run], runs: list[Run], results: dict[Run, RunResult], with_threshold: bool) -> Contrast:
@@ -344,8 +391,7 @@ def _last_arrays(folder: Path) -> dict[str, tuple[str, bytes]]:
     files = step_files(folder / "checkpoints")
     if not files:
         raise UserError(f"{folder} holds no checkpoint (checkpoints/step-*.npz), so its bits cannot be compared.")
-    with np.load(files[-1], allow_pickle=False) as file:
-        return {key: (str(file[key].dtype), file[key].tobytes()) for key in file.files if key != "meta"}
+    return {key: (str(array.dtype), array.tobytes()) for key, array in read_checkpoint(files[-1]).arrays.items()}
 
 
 def _aggregate(
@@ -374,7 +420,5 @@ def _interval(statistic: Callable[..., float], *scores: dict[str, np.ndarray]) -
 
 def _normalized(env: str, results: list[RunResult]) -> np.ndarray:
     game = atari_game(env)
-    scores = [human_normalized(game, result.final_return) if game else None for result in results]
-    if any(score is None for score in scores):
-        raise UserError(f"{env} has no published random and human score, so it cannot be averaged with other games.")
-    return np.array(scores, float)
+    assert game is not None
+    return np.array([human_normalized(game, result.final_return) for result in results], float)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -29,7 +30,9 @@ class Job:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-def run_jobs(jobs: Sequence[Job], *, workers: int, on_tick: Callable[[int], None] = lambda done: None) -> None:
+def run_jobs(
+    jobs: Sequence[Job], *, workers: int, lock: Path, on_tick: Callable[[int], None] = lambda done: None
+) -> None:
     """Run the jobs that are not done yet, `workers` at a time, in the given order.
 
     When this is interrupted (Ctrl-C, SIGTERM), the running ones are asked to stop and waited for.
@@ -37,11 +40,22 @@ def run_jobs(jobs: Sequence[Job], *, workers: int, on_tick: Callable[[int], None
     Args:
         jobs: what to run.
         workers: processes at a time.
+        lock: a file that is held while a job runs, also by jobs whose parent was killed.
         on_tick: called several times a second with the number of jobs that are done.
 
     Raises:
-        UserError: where a job fails, with the last line it wrote.
+        UserError: where a job fails, with the last line it wrote; where the lock is held by another process.
     """
+    with lock.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UserError(f"Another process works in {lock.parent}; wait for it, or stop it.") from None
+        os.set_inheritable(file.fileno(), True)
+        _run(jobs, workers, on_tick)
+
+
+def _run(jobs: Sequence[Job], workers: int, on_tick: Callable[[int], None]) -> None:
     waiting = [job for job in jobs if not job.is_done()]
     done = len(jobs) - len(waiting)
     running: list[tuple[Job, subprocess.Popen[bytes]]] = []
@@ -72,7 +86,7 @@ def _leave(number: int, _: FrameType | None) -> None:
 
 def _start(job: Job) -> subprocess.Popen[bytes]:
     job.log.parent.mkdir(parents=True, exist_ok=True)
-    with job.log.open("ab") as log:
+    with job.log.open("wb") as log:
         # in a session of its own: Ctrl-C reaches this process alone, which then stops its jobs in good order
         return subprocess.Popen(
             job.command,
@@ -81,12 +95,15 @@ def _start(job: Job) -> subprocess.Popen[bytes]:
             stderr=log,
             env={**os.environ, **job.environment},
             start_new_session=True,
+            close_fds=False,  # the lock is the only one that is handed down
         )
 
 
 def _check(job: Job, process: subprocess.Popen[bytes]) -> None:
-    if process.returncode == 0 and job.is_done():
-        return
+    if process.returncode == 0:
+        if job.is_done():
+            return
+        raise UserError(f"{job.name} ended without its result; delete what it left and run again (see {job.log}).")
     lines = [line for line in job.log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     said = lines[-1].removeprefix("a2c: ") if lines else "it said nothing"
     raise UserError(f"{job.name} failed with exit code {process.returncode}: {said} (all of it in {job.log})")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -199,20 +200,14 @@ def agree(eager: Learner, graph: Learner, trajectories: Iterable[Trajectory]) ->
     return Agreement(updates=len(equal), variables=len(variables), equal_after_one=equal[0], equal=equal[-1])
 
 
-def growth(
-    eager: Learner,
-    graph: Learner,
-    trajectories: Iterable[Trajectory],
-    on_update: Callable[[int], None] = lambda update: None,
-) -> list[dict[str, Distance]]:
+def growth(eager: Learner, graph: Learner, trajectories: Iterable[Trajectory]) -> list[dict[str, Distance]]:
     """The distance of the weights and of each kind of optimizer slot after each of the same updates."""
     distances = []
-    for update, trajectory in enumerate(trajectories, 1):
+    for trajectory in trajectories:
         eager.update(trajectory)
         graph.update(trajectory)
         ours, theirs = variable_groups(eager), variable_groups(graph)
         distances.append({name: distance(ours[name], theirs[name]) for name in ours})
-        on_update(update)
     return distances
 
 
@@ -229,7 +224,9 @@ def distance(first: np.ndarray, second: np.ndarray) -> Distance:
     """Of two vectors, in float64."""
     difference = second.astype(np.float64) - first
     norm = np.linalg.norm(first.astype(np.float64))
-    return Distance(float(np.linalg.norm(difference) / norm) if norm else 0.0, float(np.abs(difference).max()))
+    apart = float(np.linalg.norm(difference))
+    relative = apart / norm if norm else math.inf if apart else 0.0
+    return Distance(float(relative), float(np.abs(difference).max()))
 
 
 def snapshot(learner: Learner) -> dict[str, np.ndarray]:

@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 
 from a2c.analysis import switches as sw
 from a2c.analysis.bandit import BanditResult
-from a2c.analysis.compare import Comparison, Trial, Why
-from a2c.analysis.convergence import Aggregate, ArmSummary, Contrast, Convergence, RunResult
+from a2c.analysis.compare import QUESTION_UPDATES, WHY_UPDATES, Comparison, Tried, Why
+from a2c.analysis.convergence import Aggregate, ArmSummary, Contrast, Convergence, RunResult, is_scored
 from a2c.analysis.numerics import Agreement, Distance, Where
 from a2c.analysis.question import QuestionResult
 from a2c.analysis.statistics import MIN_SEEDS, PairedComparison
@@ -35,8 +35,8 @@ class Table(NamedTuple):
     rows: Sequence[tuple[str, ...]]
 
 
-def write_report(comparison: Comparison, command: str) -> Path:
-    """Write results.json, report.md and the pictures into the comparison's folder; returns the path of report.md."""
+def write_report(comparison: Comparison, command: str) -> list[Path]:
+    """Write results.json, report.md and the pictures into the comparison's folder; returns the files."""
     folder = comparison.folder
     values = {
         "title": comparison.title,
@@ -48,12 +48,7 @@ def write_report(comparison: Comparison, command: str) -> Path:
     write_atomically(folder / "results.json", json.dumps(_plain(values), indent=1) + "\n")
     pictures = draw(comparison)
     write_atomically(folder / "report.md", _markdown(comparison, command, pictures))
-    return folder / "report.md"
-
-
-def files(folder: Path) -> list[Path]:
-    """What `write_report` wrote there."""
-    return [folder / "results.json", folder / "report.md", *folder.glob("*.png")]
+    return [folder / "report.md", folder / "results.json", *pictures]
 
 
 # --- words ------------------------------------------------------------------------------------------------------------
@@ -99,12 +94,13 @@ def _say_where(numerics: str, where: Where) -> str:
 
 def _say_why(why: Why) -> str:
     if why.smallest is None:
-        return "no set of these switches makes graph and eager agree."
+        return "not even all of these switches together make graph and eager agree."
+    within = f" in {QUESTION_UPDATES if isinstance(why.trials[0].outcome, QuestionResult) else WHY_UPDATES} updates"
     if not why.smallest:
-        return "graph and eager agree as they are; nothing has to be switched off."
+        return f"graph and eager agree as they are{within}; nothing has to be switched off."
     sets = [trial.off for trial in why.trials if trial.complete and len(trial.off) == len(why.smallest)]
-    several = "" if len(why.smallest) == 1 else "; no smaller set of these switches does it"
-    return f"graph and eager agree with {', or with '.join(_list(off) for off in sets)}{several}."
+    several = "" if len(why.smallest) == 1 else "; no smaller set that was tried does it"
+    return f"graph and eager agree{within} with {', or with '.join(_list(off) for off in sets)}{several}."
 
 
 def _say_question(defaults: QuestionResult) -> str:
@@ -123,7 +119,7 @@ def _say_growth(numerics: str, distances: list[dict[str, Distance]]) -> str:
     if not any(group.max_abs for update in distances for group in update.values()):
         return f"graph {numerics} and eager stay equal over {len(distances)} updates: distance 0 throughout."
     groups = ", ".join(f"{name} {group.relative:.1e}" for name, group in last.items())
-    first = " and ".join(f"{group.relative:.1e}" for name, group in distances[0].items() if name == "weights")
+    first = f"{distances[0]['weights'].relative:.1e}"
     return (
         f"after {len(distances)} updates on the same data graph {numerics} lies from eager, relative to its length: "
         f"{groups} (weights after the first update: {first})."
@@ -135,6 +131,9 @@ def _say_convergence(found: Convergence) -> Iterator[str]:
         yield _say_contrast(contrast, found.thresholds[contrast.env], found.budget)
     for aggregate in found.aggregates:
         yield _say_aggregate(aggregate)
+    unscored = [env for env in found.thresholds if not is_scored(env)]
+    if len(found.thresholds) > 1 and unscored:
+        yield f"{unscored[0]} has no published random and human score, so the games are not averaged."
 
 
 def _say_contrast(contrast: Contrast, threshold: float | None, budget: int) -> str:
@@ -174,20 +173,20 @@ def _censored(contrast: Contrast, updates: PairedComparison) -> str:
 def _say_aggregate(aggregate: Aggregate) -> str:
     text = (
         f"over all games {aggregate.arm} has an interquartile mean human-normalised score of "
-        f"{aggregate.interquartile_mean:.3f} ({_between(aggregate.interval)} over {_seeds(aggregate.seeds)})"
+        f"{aggregate.interquartile_mean:.3f} ({_between(aggregate.interval, aggregate.seeds)})"
     )
     if aggregate.improvement is None:
         return f"{text}."
-    text += f"; it beats the first arm with probability {aggregate.improvement:.2f}"
-    around = aggregate.improvement_interval
-    if around is None or aggregate.seeds < MIN_SEEDS:
-        return f"{text} ({_seeds(aggregate.seeds)}; a 95 % interval needs {MIN_SEEDS})."
-    shown = "no difference shown" if around[0] <= 0.5 <= around[1] else "difference shown"
-    return f"{text} ({_between(around)}; {shown})."
+    around = _between(aggregate.improvement_interval, aggregate.seeds)
+    return (
+        f"{text}; it beats the first arm with probability {aggregate.improvement:.2f} ({around}; 0.5 is no difference)."
+    )
 
 
-def _between(interval: tuple[float, float] | None) -> str:
-    return "no interval" if interval is None else f"95 % {interval[0]:.3f} to {interval[1]:.3f}"
+def _between(interval: tuple[float, float] | None, seeds: int) -> str:
+    if interval is None or seeds < MIN_SEEDS:
+        return f"{_seeds(seeds)}; a 95 % interval needs {MIN_SEEDS}"
+    return f"95 % {interval[0]:.3f} to {interval[1]:.3f}"
 
 
 def _ratio(found: PairedComparison, of: str) -> str:
@@ -265,13 +264,13 @@ def _why_table(why: Why) -> Table:
     )
 
 
-def _outcome_headings(trial: Trial) -> tuple[str, ...]:
+def _outcome_headings(trial: Tried) -> tuple[str, ...]:
     if isinstance(trial.outcome, Agreement):
         return ("variables equal after 1 update", f"after {trial.outcome.updates}")
     return ("advantages equal", "optimizer variables equal")
 
 
-def _outcome(trial: Trial) -> tuple[str, ...]:
+def _outcome(trial: Tried) -> tuple[str, ...]:
     found = trial.outcome
     if isinstance(found, Agreement):
         return f"{found.equal_after_one} of {found.variables}", f"{found.equal} of {found.variables}"

@@ -105,6 +105,35 @@ def test_values_configurations_and_runs_are_compared(tmp_path, tiny):
     )
 
 
+def test_a_folder_is_taken_only_for_the_comparison_it_holds(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/thesis.tex").touch()
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged/comparison.json").write_text("{")
+    (tmp_path / "file").touch()
+    for out, sentence in (
+        ("other", "other holds other files; choose another --out"),
+        ("damaged", "comparison.json is damaged; delete damaged"),
+        ("file", "The folder file cannot be made"),
+    ):
+        monkeypatch.setattr(sys, "argv", ["a2c", "compare", "--loop", "--seeds", "1", "--out", out])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        assert stopped.value.code == 2
+        assert sentence in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "other").iterdir()] == ["thesis.tex"]
+
+
+def test_a_damaged_part_is_made_again(tmp_path, tiny):
+    arguments = ["--eager", "--config", tiny, "--only", "where", "--updates", "2", "--out", "out"]
+    assert compare(*arguments, cwd=tmp_path).returncode == 0
+    before = json.loads((tmp_path / "out/results.json").read_text())["where"]
+    (tmp_path / "out/parts/where-off-0000.json").write_text('{"update": nu')
+    assert compare(*arguments, cwd=tmp_path).returncode == 0
+    assert json.loads((tmp_path / "out/results.json").read_text())["where"] == before
+
+
 def test_the_bandit(tmp_path):
     result = compare("--loop", "--seeds", "1", "--out", "out", cwd=tmp_path)
     assert (result.returncode, result.stderr) == (0, "")
@@ -128,8 +157,14 @@ def test_the_bandit(tmp_path):
         (["--vary", "optimizer.name=adam,sgd"], "optimizer.name='sgd' is not allowed"),
         (["--vary", "optimizer.name=adam"], "is not of the form key=a,b"),
         (["--vary", "optimizer.name"], "is not of the form key=a,b"),
-        (["--vary", "optimizer.learning_rate=0.001,1e-3"], "names a value twice"),
-        (["--vary", "seed=1,2"], "--vary seed compares nothing; use --seeds"),
+        (["--vary", "optimizer.learning_rate=0.001,1e-3"], "are the same"),
+        (["--vary", "algorithm.gamma=0.9,0.8", "--set", "algorithm.gamma=0.5"], "are the same"),
+        (["--vary", "model.conv_layers=null,[[8,4,2]]"], "null cannot be varied"),
+        (["--vary", "evaluation.episodes=1,2"], "compares nothing"),
+        (["--vary", "algorithm.gamma=2020-99-99,1"], "is not of the form key=a,b"),
+        (["--eager", "--set", "runtime.mode=xla"], "leave --set runtime.mode"),
+        (["--eager", "--set", "runtime.numerics=fast"], "leave --set runtime.numerics"),
+        (["--vary", "seed=1,2"], "--vary seed compares nothing; see --seeds"),
         (["--vary", "algorithm.gamma=0.9,0.8", "--env", "Pong", "--env", "Qbert", "--threshold", "1"], "leave it out"),
         (["catch"], "catch alone cannot be compared"),
         (["catch", "catch"], "named twice"),
@@ -137,6 +172,7 @@ def test_the_bandit(tmp_path):
         (["catch", "pong"], "for different games"),
         (["catch", "pong", "--config", "atari"], "contradict each other"),
         (["runs", "catch"], "runs is not the folder of a run"),
+        (["runs", "catch", "--env", "Catch"], "Runs are compared as they are"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_leaves_nothing_behind(arguments, sentence, tmp_path, monkeypatch, capsys):

@@ -11,7 +11,9 @@ import yaml
 from a2c.analysis import convergence
 from a2c.analysis.convergence import Run
 from a2c.analysis.jobs import run_jobs
+from a2c.checkpoint import FORMAT
 from a2c.config import UserError, build_config, dump_config
+from a2c.metrics import Counters
 from a2c.training import train
 
 BANDIT = {
@@ -58,7 +60,9 @@ def made_run(folder: Path, returns, *, every: int = 100, speed: float = 100.0, w
         for i, value in enumerate(returns, 1)
     ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    np.savez(folder / f"checkpoints/step-{every * len(returns):012d}.npz", **{"model/w": np.array([weights])})
+    meta = {"format": FORMAT, "config": dump_config(bandit()), "counters": Counters().state()}
+    arrays = {"meta": np.frombuffer(json.dumps(meta).encode(), np.uint8), "model/w": np.array([weights])}
+    np.savez(folder / f"checkpoints/step-{every * len(returns):012d}.npz", **arrays)
     return folder
 
 
@@ -101,7 +105,7 @@ def test_half_a_censored_time_is_no_time(tmp_path):
 
 def test_only_the_budget_that_all_runs_have_is_compared(tmp_path):
     runs = made_runs(tmp_path, {"a": [[0.0, 0.0, 0.0, 8.0]], "b": [[0.0, 2.0]]})
-    found = convergence.converge(runs, {"Catch": 5.0})
+    found = convergence.converge(runs, {"Catch": 5.0}, cut=True)
     assert found.budget == 200
     assert [run.final_return for run in found.runs] == [0.0, 2.0]
     assert found.runs[0].updates_to_threshold == math.inf
@@ -175,25 +179,69 @@ def test_a_run_is_finished_with_its_last_line_and_the_checkpoint_that_belongs_to
     assert convergence.steps_done(folder) == convergence.steps_done(tmp_path / "none") == 0
 
 
-def test_the_plan_goes_seed_by_seed_and_names_folders_of_several_games_apart(tmp_path):
-    arms = [convergence.Arm(f"x={x}", bandit(seed=x)) for x in (1, 2)]
-    runs = convergence.plan_runs(arms, range(2), tmp_path)
-    assert [run.folder.name for run in runs] == ["x-1-s0", "x-2-s0", "x-1-s1", "x-2-s1"]
-    catch = convergence.Arm("x=1", bandit(env={"id": "Catch"}))
-    names = {run.folder.name for run in convergence.plan_runs([arms[0], catch], [0], tmp_path)}
-    assert names == {"bandit-x-1-s0", "catch-x-1-s0"}
+def test_the_plan_goes_seed_by_seed_and_begins_with_another_arm_each_time(tmp_path):
+    arms = [convergence.Arm(f"x={x}", bandit(algorithm={"rollout_length": x})) for x in (1, 2)]
+    planned = convergence.plan_runs(arms, range(3), tmp_path)
+    names = [plan.run.folder.name for plan in planned]
+    assert names == ["x-1-s0", "x-2-s0", "x-2-s1", "x-1-s1", "x-1-s2", "x-2-s2"]
+    assert all(plan.file.name == f"{plan.run.folder.name[:-3]}.yaml" for plan in planned)
+    assert {plan.run.arm: plan.config for plan in planned} == {arm.label: arm.config for arm in arms}
+
+
+@pytest.mark.parametrize(
+    ("labels", "games"), [(("1e-3", "1e+3"), ("Bandit", "Bandit")), (("x", "x"), ("Pong", "ALE/Pong-v5"))]
+)
+def test_arms_of_like_names_have_folders_of_their_own(labels, games, tmp_path):
+    arms = [
+        convergence.Arm(label, bandit(env={"id": game}, algorithm={"rollout_length": number}))
+        for number, (label, game) in enumerate(zip(labels, games, strict=True), 1)
+    ]
+    planned = convergence.plan_runs(arms, [0], tmp_path)
+    assert len({plan.run.folder for plan in planned}) == len({plan.file for plan in planned}) == 2
+    again = convergence.plan_runs(arms[::-1], [0], tmp_path)
+    assert {plan.run.folder for plan in again} == {plan.run.folder for plan in planned}
 
 
 def test_the_job_trains_the_arm(tmp_path):
     """The real command, once; a second time there is nothing to do."""
     arm = convergence.Arm("x", bandit(total_env_steps=64))
-    runs = convergence.plan_runs([arm], [3], tmp_path)
-    run_jobs(convergence.training_jobs([arm], runs, tmp_path), workers=1)
-    stored = yaml.safe_load((runs[0].folder / "config.yaml").read_text())
+    planned = convergence.plan_runs([arm], [3], tmp_path)
+    run_jobs(convergence.training_jobs(planned, tmp_path), workers=1, lock=tmp_path / "lock")
+    stored = yaml.safe_load((planned[0].run.folder / "config.yaml").read_text())
     stored.pop("provenance")
     assert stored == dump_config(bandit(total_env_steps=64, seed=3))
-    (job,) = convergence.training_jobs([arm], runs, tmp_path)
+    (job,) = convergence.training_jobs(planned, tmp_path)
     assert job.is_done()
+
+
+def test_whole_runs_are_compared_where_rollouts_end_a_little_apart(tmp_path):
+    """Of the same 1,000 steps: 1,040 with rollouts of 80 steps, 1,024 with rollouts of 256."""
+    a, b = made_run(tmp_path / "a", [0.0, 1.0], every=520), made_run(tmp_path / "b", [0.0, 2.0], every=512)
+    found = convergence.converge([Run("a", "Catch", 0, a), Run("b", "Catch", 0, b)], {"Catch": None})
+    assert [run.final_return for run in found.runs] == [1.0, 2.0]
+
+
+def test_damaged_runs_are_read_as_far_as_they_go_or_told(tmp_path):
+    first, second = made_run(tmp_path / "a", [0.0, 1.0]), made_run(tmp_path / "b", [0.0, 1.0])
+    for text in ("{}\n", "[1]\n", '{"env_steps": 30'):
+        with (first / "metrics.jsonl").open("a") as file:
+            file.write(text)
+    runs = [Run("a", "Catch", 0, first), Run("b", "Catch", 0, second)]
+    assert convergence.converge(runs, {"Catch": None}).contrasts[0].identical == 1
+    (second / "checkpoints/step-000000000200.npz").write_bytes(b"PK")
+    with pytest.raises(UserError, match="damaged or not a checkpoint"):
+        convergence.converge(runs, {"Catch": None})
+    (second / "checkpoints/step-000000000200.npz").unlink()
+    with pytest.raises(UserError, match="holds no checkpoint"):
+        convergence.converge(runs, {"Catch": None})
+
+
+def test_ways_of_training_need_the_same_games(tmp_path):
+    catch, bandit_run = made_run(tmp_path / "a", [0.0, 1.0]), made_run(tmp_path / "b", [0.0, 1.0])
+    with pytest.raises(UserError, match="'a' has no run of Bandit"):
+        convergence.converge(
+            [Run("a", "Catch", 0, catch), Run("b", "Bandit", 0, bandit_run)], {"Catch": None, "Bandit": None}
+        )
 
 
 def test_several_games_are_aggregated_by_human_normalised_score(tmp_path):
@@ -217,8 +265,7 @@ def test_several_games_are_aggregated_by_human_normalised_score(tmp_path):
     assert (first.improvement, second.improvement) == (None, 1.0)
     assert len(found.contrasts) == 2
     catch = [Run(run.arm, "Catch", run.seed, run.folder) for run in runs if run.env == "Pong"]
-    with pytest.raises(UserError, match="Catch has no published random and human score"):
-        convergence.converge([*runs, *catch], {"Pong": None, "Breakout": None, "Catch": None})
+    assert convergence.converge([*runs, *catch], {"Pong": None, "Breakout": None, "Catch": None}).aggregates == ()
 
 
 @pytest.mark.parametrize(

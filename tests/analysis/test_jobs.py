@@ -35,7 +35,12 @@ def job(folder, name, program=RECORDER, **more) -> Job:
 
 def test_all_jobs_are_run_no_more_than_two_at_a_time_and_their_number_is_told(tmp_path):
     ticks = []
-    run_jobs([job(tmp_path, str(i), environment={"GREETING": "hi"}) for i in range(5)], workers=2, on_tick=ticks.append)
+    run_jobs(
+        [job(tmp_path, str(i), environment={"GREETING": "hi"}) for i in range(5)],
+        workers=2,
+        lock=tmp_path / "lock",
+        on_tick=ticks.append,
+    )
     assert [(tmp_path / f"done-{i}").read_text() for i in range(5)] == ["hi"] * 5
     assert max(int(line) for line in (tmp_path / "most").read_text().split()) == 2
     assert (ticks[0], ticks[-1]) == (0, 5)
@@ -45,7 +50,7 @@ def test_all_jobs_are_run_no_more_than_two_at_a_time_and_their_number_is_told(tm
 def test_what_is_done_is_not_run_again(tmp_path):
     (tmp_path / "done-0").write_text("before")
     ticks = []
-    run_jobs([job(tmp_path, "0"), job(tmp_path, "1")], workers=2, on_tick=ticks.append)
+    run_jobs([job(tmp_path, "0"), job(tmp_path, "1")], workers=2, lock=tmp_path / "lock", on_tick=ticks.append)
     assert (tmp_path / "done-0").read_text() == "before"
     assert (tmp_path / "done-1").exists()
     assert ticks[0] == 1
@@ -56,16 +61,16 @@ def test_what_is_done_is_not_run_again(tmp_path):
     [
         (
             "import sys; print('a2c: There is no such game.', file=sys.stderr); sys.exit(2)",
-            "code 2: There is no such game.",
+            "broken failed with exit code 2: There is no such game.",
         ),
-        ("pass", "code 0: it said nothing"),  # ended, but left nothing behind
+        ("pass", "broken ended without its result; delete what it left"),  # ended, but left nothing behind
     ],
 )
 def test_a_job_that_fails_is_told_with_its_last_words_and_the_others_are_stopped(tmp_path, program, said):
     slow = job(tmp_path, "slow", "import time; time.sleep(100)")
     start = time.monotonic()
-    with pytest.raises(UserError, match=f"broken failed with exit {said}"):
-        run_jobs([slow, job(tmp_path, "broken", program)], workers=2)
+    with pytest.raises(UserError, match=said):
+        run_jobs([slow, job(tmp_path, "broken", program)], workers=2, lock=tmp_path / "lock")
     assert time.monotonic() - start < 50
 
 
@@ -74,17 +79,18 @@ import sys, pathlib
 from a2c.analysis.jobs import Job, run_jobs
 folder = pathlib.Path(sys.argv[1])
 child = '''
-import pathlib, signal, sys, time
+import os, pathlib, signal, sys, time
 folder = pathlib.Path(sys.argv[1])
 def save(*_):
     (folder / "saved").touch()
     sys.exit(143)
 signal.signal(signal.SIGTERM, save)
-(folder / "started").touch()
+(folder / "starting").write_text(str(os.getpid()))
+(folder / "starting").rename(folder / "started")
 time.sleep(100)
 '''
 command = (sys.executable, "-c", child, str(folder))
-run_jobs([Job("child", command, folder / "log", (folder / "done").exists)], workers=1)
+run_jobs([Job("child", command, folder / "log", (folder / "done").exists)], workers=1, lock=folder / "lock")
 """
 
 
@@ -97,3 +103,22 @@ def test_a_stopped_comparison_lets_its_runs_save(tmp_path, number, code):
     os.kill(parent.pid, number)
     assert parent.wait(30) == code
     assert (tmp_path / "saved").exists()
+
+
+def test_jobs_whose_parent_was_killed_still_hold_the_lock(tmp_path):
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)], stderr=subprocess.DEVNULL)
+    while not (tmp_path / "started").exists():
+        time.sleep(0.05)
+    with pytest.raises(UserError, match="Another process works in"):
+        run_jobs([job(tmp_path, "0")], workers=1, lock=tmp_path / "lock")
+    parent.kill()
+    parent.wait()
+    with pytest.raises(UserError, match="Another process works in"):
+        run_jobs([job(tmp_path, "0")], workers=1, lock=tmp_path / "lock")
+    orphan = int((tmp_path / "started").read_text())
+    os.kill(orphan, signal.SIGTERM)
+    while not (tmp_path / "saved").exists():
+        time.sleep(0.05)
+    time.sleep(0.5)
+    run_jobs([job(tmp_path, "0")], workers=1, lock=tmp_path / "lock")
+    assert (tmp_path / "done-0").exists()

@@ -1,5 +1,6 @@
 """What a comparison says: no more than its data carries."""
 
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from a2c.analysis import report
-from a2c.analysis.compare import Comparison, Trial, Why
+from a2c.analysis.compare import Comparison, Tried, Why
 from a2c.analysis.convergence import Aggregate, ArmSummary, Contrast, Convergence, RunResult
 from a2c.analysis.numerics import Agreement, Difference, Distance, Where
 from a2c.analysis.statistics import paired_difference, paired_ratio
@@ -120,16 +121,19 @@ def test_equality_is_said_with_the_number_of_updates():
 @pytest.mark.parametrize(
     ("smallest", "words"),
     [
-        (None, "no set of these switches"),
-        ((), "nothing has to be switched off"),
-        (("constant_folding", "remapping"), "agree with constant_folding off and remapping off; no smaller set"),
-        (("oneDNN",), "agree with remapping off, or with oneDNN off."),
+        (None, "not even all of these switches together"),
+        ((), "agree as they are in 5 updates; nothing has to be switched off"),
+        (
+            ("constant_folding", "remapping"),
+            "agree in 5 updates with constant_folding off and remapping off; no smaller set that was tried",
+        ),
+        (("oneDNN",), "agree in 5 updates with remapping off, or with oneDNN off."),
     ],
 )
 def test_the_reason_is_named(smallest, words):
     cures = {("constant_folding", "remapping"): [("constant_folding", "remapping")]}
     complete = cures.get(smallest, [("remapping",), ("oneDNN",)] if smallest else [])
-    trials = [Trial((), Agreement(5, 10, 9, 8)), *(Trial(off, Agreement(5, 10, 10, 10)) for off in complete)]
+    trials = [Tried((), Agreement(5, 10, 9, 8)), *(Tried(off, Agreement(5, 10, 10, 10)) for off in complete)]
     assert words in said(why=Why(tuple(trials), smallest))
 
 
@@ -146,9 +150,9 @@ def test_growth_says_zero_only_for_zero():
 
 def test_files_hold_everything_and_no_invalid_json(tmp_path):
     trials = (
-        Trial((), Agreement(5, 10, 9, 8)),
-        Trial(SWITCHES, Agreement(5, 10, 10, 10)),
-        Trial(SWITCHES[1:], Agreement(5, 10, 9, 9)),
+        Tried((), Agreement(5, 10, 9, 8)),
+        Tried(SWITCHES, Agreement(5, 10, 10, 10)),
+        Tried(SWITCHES[1:], Agreement(5, 10, 9, 9)),
     )
     comparison = Comparison(
         "title",
@@ -161,12 +165,12 @@ def test_files_hold_everything_and_no_invalid_json(tmp_path):
         },
         convergence=convergence([NEVER] * 3, [100.0] * 3),
     )
-    path = report.write_report(comparison, "a2c compare --eager")
+    files = report.write_report(comparison, "a2c compare --eager")
     values = json.loads((tmp_path / "results.json").read_text(), parse_constant=lambda text: pytest.fail(text))
     assert values["command"] == "a2c compare --eager"
     assert values["convergence"]["runs"][0]["updates_to_threshold"] == "inf"
     assert values["verdict"] == report.verdict(comparison)
-    text = path.read_text()
+    text = (tmp_path / "report.md").read_text()
     for words in (
         "`a2c compare --eager`",
         "| nothing (TensorFlow's defaults) | 9 of 10 | 8 of 10 |",
@@ -175,7 +179,7 @@ def test_files_hold_everything_and_no_invalid_json(tmp_path):
     ):
         assert words in text
     assert "all of these but: arithmetic_optimization" in text
-    assert {file.name for file in report.files(tmp_path)} == {"results.json", "report.md", "growth.png", "curves.png"}
+    assert {file.name for file in files} == {"results.json", "report.md", "growth.png", "curves.png"}
     assert all(file.stat().st_size > 1000 for file in tmp_path.glob("*.png"))
 
 
@@ -186,12 +190,17 @@ def test_where_nothing_is_known_nothing_is_claimed():
 @pytest.mark.parametrize(
     ("seeds", "interval", "words"),
     [
-        (10, (0.6, 0.9), "with probability 0.80 (95 % 0.600 to 0.900; difference shown)"),
-        (10, (0.4, 0.9), "with probability 0.80 (95 % 0.400 to 0.900; no difference shown)"),
-        (3, (0.6, 0.9), "with probability 0.80 (3 seeds; a 95 % interval needs 6)"),
-        (1, None, "with probability 0.80 (1 seed; a 95 % interval needs 6)"),
+        (10, (0.6, 0.9), "with probability 0.80 (95 % 0.600 to 0.900; 0.5 is no difference)"),
+        (3, (0.6, 0.9), "with probability 0.80 (3 seeds; a 95 % interval needs 6; 0.5 is no difference)"),
+        (1, None, "score of 0.500 (1 seed; a 95 % interval needs 6)"),
     ],
 )
-def test_over_games_too_a_claim_needs_an_interval_and_seeds(seeds, interval, words):
+def test_over_games_an_interval_needs_seeds_too(seeds, interval, words):
     text = report._say_aggregate(Aggregate("quick", seeds, 0.5, interval, 0.8, interval))
     assert words in text
+
+
+def test_games_without_published_scores_are_not_averaged_and_that_is_said():
+    found = convergence([1.0] * 6, [1.0] * 6, threshold=None)
+    found = dataclasses.replace(found, thresholds={"Catch": None, "Pong": None})
+    assert "Catch has no published random and human score, so the games are not averaged" in said(convergence=found)
