@@ -99,8 +99,8 @@ def _say_why(why: Why) -> str:
     if not why.smallest:
         return f"graph and eager agree as they are{within}; nothing has to be switched off."
     sets = [trial.off for trial in why.trials if trial.complete and len(trial.off) == len(why.smallest)]
-    several = "" if len(why.smallest) == 1 else "; no smaller set that was tried does it"
-    return f"graph and eager agree{within} with {', or with '.join(_list(off) for off in sets)}{several}."
+    smaller = {1: "", 2: "; no single one does it"}.get(len(why.smallest), "; no smaller set that was tried does it")
+    return f"graph and eager agree{within} with {', or with '.join(_list(off) for off in sets)}{smaller}."
 
 
 def _say_question(defaults: QuestionResult) -> str:
