@@ -413,14 +413,16 @@ def _print_evaluation(result: EvalResult) -> None:
 
 
 def _print_comparison(report: Any, result: Any) -> None:
+    wide = out if out.is_terminal else Console(highlight=False, emoji=False, width=200)  # a file has no margin
     files = report.write_report(result, shlex.join(["a2c", *sys.argv[1:]]))
     for table in report.tables(result):
-        headings, title = (escape(heading) for heading in table.headings), escape(table.title)
-        shown = Table(*headings, title=title, title_justify="left", box=None, header_style="bold")
+        shown = Table(title=escape(table.title), title_justify="left", box=None, header_style="bold")
+        for heading in table.headings:
+            shown.add_column(escape(heading), overflow="fold")
         for row in table.rows:
             shown.add_row(*(escape(cell) for cell in row))
-        out.print(shown)
-        out.print()
+        wide.print(shown)
+        wide.print()
     for sentence in report.verdict(result):
         out.print(f"- {sentence}", markup=False, soft_wrap=not out.is_terminal)  # a file's lines are not broken
     _print(f"Saved in {result.folder}: {', '.join(file.name for file in files)}.")

@@ -137,7 +137,8 @@ def compare_values(request: Request, text: str) -> Comparison:
     """One arm for each value of a key, from `key=a,b`."""
     key, values = _parse_values(text)
     envs = request.envs or ((None,) if request.config else ("Catch",))
-    arms = [Arm(f"{key}={value}", request.load(env=env, **{key: value})) for env in envs for value in values]
+    name = key.rpartition(".")[2]
+    arms = [Arm(f"{name}={value}", request.load(env=env, **{key: value})) for env in envs for value in values]
     return _compare_arms(arms, request, "vary")
 
 

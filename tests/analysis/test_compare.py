@@ -81,7 +81,7 @@ def test_values_configurations_and_runs_are_compared(tmp_path, tiny):
         "--vary", "optimizer.learning_rate=1e-3,0.1", "--config", tiny, "--seeds", "1", "--out", "a", cwd=tmp_path
     )
     assert (varied.returncode, varied.stderr) == (0, "")
-    labels = ["optimizer.learning_rate=1e-3", "optimizer.learning_rate=0.1"]
+    labels = ["learning_rate=1e-3", "learning_rate=0.1"]
     assert [
         arm["arm"] for arm in json.loads((tmp_path / "a/results.json").read_text())["convergence"]["summaries"]
     ] == labels
