@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from a2c.config import AlgorithmConfig
+from a2c.config import AlgorithmConfig, Config
 from a2c.envs import VecEnv
+from a2c.runtime import stream_seed
 from a2c.trajectory import Episode, Trajectory
 
 Act = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
@@ -94,3 +95,15 @@ class RolloutCollector:
             raise ValueError(f"draws={draws}")
         self.draws = draws
         self.observations = self.envs.restore({key: value for key, value in state.items() if key != "draws"})
+
+
+def build_collector(config: Config, envs: VecEnv, act: Act, value: Value) -> RolloutCollector:
+    """The collector of a configuration."""
+    return RolloutCollector(
+        envs,
+        act,
+        value,
+        config.algorithm,
+        cut_on_life_loss=config.env.cut_on_life_loss,
+        action_seed=stream_seed(config.seed, "actions"),
+    )

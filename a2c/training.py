@@ -17,10 +17,11 @@ from a2c.config import Config, UserError, all_keys, dump_config, lookup
 from a2c.envs import make_vec_env
 from a2c.evaluation import EvalResult, evaluate_learner
 from a2c.learner import Learner, build_learner
+from a2c.lock import FolderLock
 from a2c.metrics import Counters, Record, make_record, open_writers
 from a2c.progress import Progress
-from a2c.rollout import RolloutCollector
-from a2c.runtime import setup, stream_seed
+from a2c.rollout import build_collector
+from a2c.runtime import setup
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,8 @@ def train(
         warn: called with a sentence for each damaged checkpoint that was passed over.
 
     Raises:
-        UserError: where the folder, the environment or the checkpoint does not allow it.
+        UserError: where the folder, the environment or the checkpoint does not allow it, or another process works
+            in the folder.
     """
     run_dir = Path(run_dir)
     saved = _latest(run_dir, config, warn) if resume else None
@@ -61,19 +63,17 @@ def train(
     setup(config.runtime)
     counters = Counters()
     record, evaluation = None, None
-    with StopSignal() as stop, make_vec_env(config.env, seed=config.seed) as envs:
+    with (
+        StopSignal() as stop,
+        FolderLock(run_dir) as lock,
+        make_vec_env(config.env, seed=config.seed) as envs,
+    ):
         learner = build_learner(config, envs.observation_space, envs.num_actions)
-        collector = RolloutCollector(
-            envs,
-            learner.act,
-            learner.value,
-            config.algorithm,
-            cut_on_life_loss=config.env.cut_on_life_loss,
-            action_seed=stream_seed(config.seed, "actions"),
-        )
+        collector = build_collector(config, envs, learner.act, learner.value)
         checkpoints = Checkpoints(run_dir, config, learner=learner, collector=collector, counters=counters)
+        _make_folder(run_dir)
+        lock.take()
         if saved is None:
-            _make_folder(run_dir)
             checkpoints.save()  # first of all, so that a run killed at any time can be resumed
         else:
             checkpoints.restore(saved)

@@ -1,6 +1,7 @@
 """What several files share: a small, fast configuration on real environments, trajectories, exact numerics."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -80,3 +81,8 @@ def run_config(
         "runtime": {"mode": mode, "precision": precision},
     }
     return build_config(values, where="test")
+
+
+def heed_sigint() -> None:
+    """For new processes: where the tests run in the background of a shell, SIGINT is ignored from birth."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -193,3 +193,27 @@ def test_seconds_go_on_counting(run_dir):
     seconds = [line["seconds"] for line in metrics(run_dir)]
     assert seconds == sorted(seconds)
     assert 0 < seconds[-1] < time.perf_counter() - started
+
+
+def test_two_trainers_do_not_meet_in_one_folder(run_dir):
+    """A second process is refused while the first trains, and goes on where the first was killed."""
+    command = [sys.executable, "-m", "a2c", "train", "--env", "Bandit", "--steps", "100000000", "--quiet"]
+    first = subprocess.Popen([*command, "--run-dir", str(run_dir)])
+    while not (run_dir / "metrics.jsonl").exists():
+        assert first.poll() is None
+        time.sleep(0.1)
+    second = subprocess.run(
+        [sys.executable, "-m", "a2c", "resume", str(run_dir)], capture_output=True, text=True, timeout=120
+    )
+    assert (second.returncode, second.stderr) == (
+        2,
+        f"a2c: Another process works in {run_dir}; wait for it, or stop it.\n",
+    )
+    assert first.poll() is None
+    first.kill()
+    first.wait()
+    steps = int(step_files(run_dir / "checkpoints")[-1].stem.removeprefix("step-"))
+    third = subprocess.run(
+        [sys.executable, "-m", "a2c", "resume", str(run_dir), "--steps", str(steps + 1600), "--quiet"], timeout=120
+    )
+    assert third.returncode == 0

@@ -285,7 +285,7 @@ def _run_tasks(
         )
     if not all(job.is_done() for job in jobs):
         with request.view.part(part, len(jobs)) as view:
-            run_jobs(jobs, workers=request.jobs, lock=folder / ".lock", on_tick=view.at)
+            run_jobs(jobs, workers=request.jobs, folder=folder, on_tick=view.at)
     return [_read_json(output) for output in outputs]
 
 
@@ -325,7 +325,7 @@ def _train_and_converge(arms: Sequence[Arm], request: Request, folder: Path) -> 
             steps = sum(min(steps_done(plan.run.folder), plan.config.total_env_steps) for plan in planned)
             part.at(steps, f"{done} of {len(planned)} runs")
 
-        run_jobs(jobs, workers=request.jobs, lock=folder / ".lock", on_tick=tick)
+        run_jobs(jobs, workers=request.jobs, folder=folder, on_tick=tick)
     return converge([plan.run for plan in planned], thresholds)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import subprocess
@@ -14,6 +13,7 @@ from pathlib import Path
 from types import FrameType
 
 from a2c.config import UserError
+from a2c.lock import FolderLock
 
 POLL_SECONDS = 0.2
 GRACE_SECONDS = 60.0  # for a training run to finish its update and save
@@ -31,7 +31,7 @@ class Job:
 
 
 def run_jobs(
-    jobs: Sequence[Job], *, workers: int, lock: Path, on_tick: Callable[[int], None] = lambda done: None
+    jobs: Sequence[Job], *, workers: int, folder: Path, on_tick: Callable[[int], None] = lambda done: None
 ) -> None:
     """Run the jobs that are not done yet, `workers` at a time, in the given order.
 
@@ -40,18 +40,14 @@ def run_jobs(
     Args:
         jobs: what to run.
         workers: processes at a time.
-        lock: a file that is held while a job runs, also by jobs whose parent was killed.
+        folder: where all of them work; locked while one runs, also by jobs whose parent was killed.
         on_tick: called several times a second with the number of jobs that are done.
 
     Raises:
-        UserError: where a job fails, with the last line it wrote; where the lock is held by another process.
+        UserError: where a job fails, with the last line it wrote; where another process works there.
     """
-    with lock.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise UserError(f"Another process works in {lock.parent}; wait for it, or stop it.") from None
-        os.set_inheritable(file.fileno(), True)
+    with FolderLock(folder, inherited=True) as lock:
+        lock.take()
         _run(jobs, workers, on_tick)
 
 

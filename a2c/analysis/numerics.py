@@ -14,8 +14,7 @@ import tensorflow as tf
 from a2c.config import Config
 from a2c.envs import make_vec_env
 from a2c.learner import Learner, build_learner, compiled
-from a2c.rollout import RolloutCollector
-from a2c.runtime import stream_seed
+from a2c.rollout import build_collector
 from a2c.trajectory import Trajectory
 
 Tamper = Callable[[str, Any], Any]  # (stage, value) -> the value that the update goes on with
@@ -72,14 +71,7 @@ def record(config: Config, updates: int) -> list[Trajectory]:
     """The first `updates` trajectories of the run that `config` describes."""
     with make_vec_env(config.env, seed=config.seed) as envs:
         learner = build_learner(config, envs.observation_space, envs.num_actions)
-        collector = RolloutCollector(
-            envs,
-            learner.act,
-            learner.value,
-            config.algorithm,
-            cut_on_life_loss=config.env.cut_on_life_loss,
-            action_seed=stream_seed(config.seed, "actions"),
-        )
+        collector = build_collector(config, envs, learner.act, learner.value)
         trajectories = []
         for _ in range(updates):
             trajectory, _ = collector.collect()

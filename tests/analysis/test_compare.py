@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from conftest import heed_sigint
 
 from a2c.analysis.convergence import steps_done
 from a2c.cli import main
@@ -54,7 +55,8 @@ def test_a_stopped_comparison_goes_on_with_what_is_missing(tmp_path):
     runs = tmp_path / "out/runs"
 
     def stop_when(is_far_enough):
-        process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        process = subprocess.Popen(command, cwd=tmp_path, preexec_fn=heed_sigint, **streams)
         while not is_far_enough():
             assert process.poll() is None, process.communicate()
             time.sleep(0.05)

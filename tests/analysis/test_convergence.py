@@ -206,7 +206,7 @@ def test_the_job_trains_the_arm(tmp_path):
     """The real command, once; a second time there is nothing to do."""
     arm = convergence.Arm("x", bandit(total_env_steps=64))
     planned = convergence.plan_runs([arm], [3], tmp_path)
-    run_jobs(convergence.training_jobs(planned, tmp_path), workers=1, lock=tmp_path / "lock")
+    run_jobs(convergence.training_jobs(planned, tmp_path), workers=1, folder=tmp_path)
     stored = yaml.safe_load((planned[0].run.folder / "config.yaml").read_text())
     stored.pop("provenance")
     assert stored == dump_config(bandit(total_env_steps=64, seed=3))

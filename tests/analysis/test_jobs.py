@@ -7,6 +7,7 @@ import sys
 import time
 
 import pytest
+from conftest import heed_sigint
 
 from a2c.analysis.jobs import Job, run_jobs
 from a2c.config import UserError
@@ -38,7 +39,7 @@ def test_all_jobs_are_run_no_more_than_two_at_a_time_and_their_number_is_told(tm
     run_jobs(
         [job(tmp_path, str(i), environment={"GREETING": "hi"}) for i in range(5)],
         workers=2,
-        lock=tmp_path / "lock",
+        folder=tmp_path,
         on_tick=ticks.append,
     )
     assert [(tmp_path / f"done-{i}").read_text() for i in range(5)] == ["hi"] * 5
@@ -50,7 +51,7 @@ def test_all_jobs_are_run_no_more_than_two_at_a_time_and_their_number_is_told(tm
 def test_what_is_done_is_not_run_again(tmp_path):
     (tmp_path / "done-0").write_text("before")
     ticks = []
-    run_jobs([job(tmp_path, "0"), job(tmp_path, "1")], workers=2, lock=tmp_path / "lock", on_tick=ticks.append)
+    run_jobs([job(tmp_path, "0"), job(tmp_path, "1")], workers=2, folder=tmp_path, on_tick=ticks.append)
     assert (tmp_path / "done-0").read_text() == "before"
     assert (tmp_path / "done-1").exists()
     assert ticks[0] == 1
@@ -70,7 +71,7 @@ def test_a_job_that_fails_is_told_with_its_last_words_and_the_others_are_stopped
     slow = job(tmp_path, "slow", "import time; time.sleep(100)")
     start = time.monotonic()
     with pytest.raises(UserError, match=said):
-        run_jobs([slow, job(tmp_path, "broken", program)], workers=2, lock=tmp_path / "lock")
+        run_jobs([slow, job(tmp_path, "broken", program)], workers=2, folder=tmp_path)
     assert time.monotonic() - start < 50
 
 
@@ -90,13 +91,14 @@ signal.signal(signal.SIGTERM, save)
 time.sleep(100)
 '''
 command = (sys.executable, "-c", child, str(folder))
-run_jobs([Job("child", command, folder / "log", (folder / "done").exists)], workers=1, lock=folder / "lock")
+run_jobs([Job("child", command, folder / "log", (folder / "done").exists)], workers=1, folder=folder)
 """
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, -signal.SIGINT)])
 def test_a_stopped_comparison_lets_its_runs_save(tmp_path, number, code):
-    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)], stderr=subprocess.DEVNULL)
+    command = [sys.executable, "-c", PARENT, str(tmp_path)]
+    parent = subprocess.Popen(command, stderr=subprocess.DEVNULL, preexec_fn=heed_sigint)
     while not (tmp_path / "started").exists():
         assert parent.poll() is None
         time.sleep(0.05)
@@ -106,19 +108,20 @@ def test_a_stopped_comparison_lets_its_runs_save(tmp_path, number, code):
 
 
 def test_jobs_whose_parent_was_killed_still_hold_the_lock(tmp_path):
-    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)], stderr=subprocess.DEVNULL)
+    command = [sys.executable, "-c", PARENT, str(tmp_path)]
+    parent = subprocess.Popen(command, stderr=subprocess.DEVNULL, preexec_fn=heed_sigint)
     while not (tmp_path / "started").exists():
         time.sleep(0.05)
     with pytest.raises(UserError, match="Another process works in"):
-        run_jobs([job(tmp_path, "0")], workers=1, lock=tmp_path / "lock")
+        run_jobs([job(tmp_path, "0")], workers=1, folder=tmp_path)
     parent.kill()
     parent.wait()
     with pytest.raises(UserError, match="Another process works in"):
-        run_jobs([job(tmp_path, "0")], workers=1, lock=tmp_path / "lock")
+        run_jobs([job(tmp_path, "0")], workers=1, folder=tmp_path)
     orphan = int((tmp_path / "started").read_text())
     os.kill(orphan, signal.SIGTERM)
     while not (tmp_path / "saved").exists():
         time.sleep(0.05)
     time.sleep(0.5)
-    run_jobs([job(tmp_path, "0")], workers=1, lock=tmp_path / "lock")
+    run_jobs([job(tmp_path, "0")], workers=1, folder=tmp_path)
     assert (tmp_path / "done-0").exists()
