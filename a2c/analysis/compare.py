@@ -259,6 +259,8 @@ class _LockStep:
     def _run(self, part: str, task: str, sets: Sequence[tuple[str, ...]], updates: int) -> list[Any]:
         if not self.recorded:
             write_atomically(self.folder / "config.yaml", yaml.safe_dump(dump_config(self.config), sort_keys=False))
+            if not (self.folder / "trajectories.npz").exists():
+                (self.folder / "parts" / f"record-{_set_name(())}.json").unlink(missing_ok=True)
             _run_tasks(self.request, self.folder, "record", "record", [()], self.request.updates)
             self.recorded = True
         return _run_tasks(self.request, self.folder, part, task, sets, updates)
@@ -326,7 +328,8 @@ def _train_and_converge(arms: Sequence[Arm], request: Request, folder: Path) -> 
             part.at(steps, f"{done} of {len(planned)} runs")
 
         run_jobs(jobs, workers=request.jobs, folder=folder, on_tick=tick)
-    return converge([plan.run for plan in planned], thresholds)
+    lengths = {plan.config.total_env_steps for plan in planned}
+    return converge([plan.run for plan in planned], thresholds, cut=len(lengths) > 1)
 
 
 def _refuse_unfit(arms: Sequence[Arm]) -> None:

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from a2c.analysis import switches as sw
 from a2c.analysis.bandit import BanditResult
 from a2c.analysis.compare import QUESTION_UPDATES, WHY_UPDATES, Comparison, Tried, Why
-from a2c.analysis.convergence import Aggregate, ArmSummary, Contrast, Convergence, RunResult, is_scored
+from a2c.analysis.convergence import Aggregate, Contrast, Convergence, RunResult, is_scored
 from a2c.analysis.numerics import Agreement, Distance, Where
 from a2c.analysis.question import QuestionResult
 from a2c.analysis.statistics import MIN_SEEDS, PairedComparison
@@ -235,7 +235,7 @@ def tables(comparison: Comparison) -> list[Table]:
     if comparison.why is not None:
         found.append(_why_table(comparison.why))
     if comparison.convergence is not None:
-        found.append(_arms_table(comparison.convergence.summaries))
+        found.append(_arms_table(comparison.convergence))
     if comparison.bandit is not None:
         found.append(Table("The bandit's three losses", *comparison.bandit.table()))
     return found
@@ -289,9 +289,9 @@ def _switches(off: tuple[str, ...]) -> str:
     return ", ".join(sw.label(switch) for switch in off)
 
 
-def _arms_table(summaries: Sequence[ArmSummary]) -> Table:
+def _arms_table(found: Convergence) -> Table:
     return Table(
-        "Medians over the seeds",
+        f"Medians over the seeds, in {found.budget:,} steps",
         ("game", "arm", "runs", "reached", "updates to it", "seconds to it", "steps/s", "final return"),
         [
             (
@@ -299,7 +299,7 @@ def _arms_table(summaries: Sequence[ArmSummary]) -> Table:
                 *(_count(s.updates_to_threshold), _count(s.seconds_to_threshold)),
                 *(f"{s.steps_per_second:,.0f}", f"{s.final_return:.2f}"),
             )
-            for s in summaries
+            for s in found.summaries
         ],
     )
 

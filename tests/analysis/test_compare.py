@@ -95,11 +95,13 @@ def test_values_configurations_and_runs_are_compared(tmp_path, tiny):
         "learning_rate=0.1",
         "learning_rate=0.001",
     ]  # in the order of their names
-    (tmp_path / "other.yaml").write_text(yaml.safe_dump({**TINY, "algorithm": {"rollout_length": 4}}))
+    longer = {**TINY, "algorithm": {"rollout_length": 4}, "total_env_steps": 640}
+    (tmp_path / "other.yaml").write_text(yaml.safe_dump(longer))
     files = compare(tiny, "other.yaml", "--seeds", "1", "--out", "c", cwd=tmp_path)
     assert (files.returncode, files.stderr) == (0, "")
-    summaries = json.loads((tmp_path / "c/results.json").read_text())["convergence"]["summaries"]
-    assert [summary["arm"] for summary in summaries] == ["tiny", "other"]
+    found = json.loads((tmp_path / "c/results.json").read_text())["convergence"]
+    assert [summary["arm"] for summary in found["summaries"]] == ["tiny", "other"]
+    assert [run["env_steps"][-1] for run in found["runs"]] == [320, 320] == [found["budget"]] * 2
     taken = compare(tiny, "other.yaml", "--seeds", "1", "--out", "a", cwd=tmp_path)
     assert (taken.returncode, taken.stderr) == (
         2,
