@@ -102,7 +102,7 @@ class Checkpoints:
                 file.unlink()
 
     def _path(self) -> Path:
-        return self.folder / f"step-{self.counters.env_steps:012d}.npz"
+        return step_file(self.folder, self.counters.env_steps)
 
     def _note_best(self) -> bool:
         mean, best = self.counters.return_mean, self.counters.best_return
@@ -180,6 +180,11 @@ def find_checkpoint(path: Path) -> tuple[Saved, list[str]]:
         best = f" Try {folder / BEST}." if (folder / BEST).exists() else ""
         raise UserError(f"No checkpoint of {path} can be read; the latest: {passed_over[0]}{best}")
     raise UserError(f"{path} holds no checkpoint (checkpoints/step-*.npz); name a run folder or a checkpoint file.")
+
+
+def step_file(folder: Path, env_steps: int) -> Path:
+    """The checkpoint of a folder that is written after `env_steps` agent steps."""
+    return folder / f"step-{env_steps:012d}.npz"
 
 
 def step_files(folder: Path) -> list[Path]:

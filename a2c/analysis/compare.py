@@ -167,12 +167,10 @@ def compare_question(request: Request) -> Comparison:
     """The first question's own experiment: its table of switches."""
     folder = _open_folder(request, "question", "", {})
 
-    def trial(sets: Sequence[frozenset[str]]) -> list[Tried]:
-        offs = [tuple(sorted(off)) for off in sets]
-        results = _run_tasks(request, folder, "why", "question", offs, QUESTION_UPDATES)
-        return [Tried(off, _typed(QuestionResult, result)) for off, result in zip(offs, results, strict=True)]
+    def run(sets: Sequence[tuple[str, ...]]) -> list[Any]:
+        return _run_tasks(request, folder, "why", "question", sets, QUESTION_UPDATES)
 
-    return Comparison("the question's own experiment", folder, why=_explain(trial))
+    return Comparison("the question's own experiment", folder, why=_explain(run, QuestionResult))
 
 
 def compare_loop(request: Request) -> Comparison:
@@ -245,12 +243,10 @@ class _LockStep:
         return {name: _typed(Where, result) for name, result in zip(self.modes, results, strict=True)}
 
     def why(self) -> Why:
-        def trial(sets: Sequence[frozenset[str]]) -> list[Tried]:
-            offs = [tuple(sorted(off)) for off in sets]
-            results = self._run("why", "agree", offs, min(WHY_UPDATES, self.request.updates))
-            return [Tried(off, _typed(Agreement, result)) for off, result in zip(offs, results, strict=True)]
+        def run(sets: Sequence[tuple[str, ...]]) -> list[Any]:
+            return self._run("why", "agree", sets, min(WHY_UPDATES, self.request.updates))
 
-        return _explain(trial)
+        return _explain(run, Agreement)
 
     def growth(self) -> dict[str, list[dict[str, Distance]]]:
         results = self._run("growth", "growth", list(self.modes.values()), self.request.updates)
@@ -260,7 +256,7 @@ class _LockStep:
         if not self.recorded:
             write_atomically(self.folder / "config.yaml", yaml.safe_dump(dump_config(self.config), sort_keys=False))
             if not (self.folder / "trajectories.npz").exists():
-                (self.folder / "parts" / f"record-{_set_name(())}.json").unlink(missing_ok=True)
+                _output(self.folder, "record", ()).unlink(missing_ok=True)
             _run_tasks(self.request, self.folder, "record", "record", [()], self.request.updates)
             self.recorded = True
         return _run_tasks(self.request, self.folder, part, task, sets, updates)
@@ -270,25 +266,29 @@ def _run_tasks(
     request: Request, folder: Path, part: str, task: str, sets: Sequence[tuple[str, ...]], updates: int
 ) -> list[Any]:
     """Run one task of `a2c.analysis.worker` for each set of switches, and return what each wrote."""
-    jobs, outputs = [], []
-    for off in sets:
-        name = f"{task}-{_set_name(off)}"
-        output = folder / "parts" / f"{name}.json"
-        outputs.append(output)
-        files = (str(folder / "config.yaml"), str(folder / "trajectories.npz"), str(output))
-        jobs.append(
-            Job(
-                name=name,
-                command=(sys.executable, "-m", "a2c.analysis.worker", task, *files, str(updates), *off),
-                log=folder / "logs" / f"{name}.log",
-                is_done=lambda output=output: _read_json(output) is not None,  # type: ignore[misc]
-                environment={"TF_CPP_MIN_LOG_LEVEL": "3", **sw.environment(off)},
-            )
-        )
+    jobs = [_task_job(folder, task, off, updates) for off in sets]
     if not all(job.is_done() for job in jobs):
         with request.view.part(part, len(jobs)) as view:
             run_jobs(jobs, workers=request.jobs, folder=folder, on_tick=view.at)
-    return [_read_json(output) for output in outputs]
+    return [_read_json(_output(folder, task, off)) for off in sets]
+
+
+def _task_job(folder: Path, task: str, off: tuple[str, ...], updates: int) -> Job:
+    output = _output(folder, task, off)
+    files = (str(folder / "config.yaml"), str(folder / "trajectories.npz"), str(output))
+    return Job(
+        name=output.stem,
+        command=(sys.executable, "-m", "a2c.analysis.worker", task, *files, str(updates), *off),
+        log=folder / "logs" / f"{output.stem}.log",
+        is_done=lambda: _read_json(output) is not None,
+        environment={"TF_CPP_MIN_LOG_LEVEL": "3", **sw.environment(off)},
+    )
+
+
+def _output(folder: Path, task: str, off: tuple[str, ...]) -> Path:
+    """Where a task leaves its result. The set is named by the digits of its members: words would be too long."""
+    bits = "".join("1" if switch in off else "0" for switch in sw.SWITCHES)
+    return folder / "parts" / f"{task}-off-{int(bits, 2):04x}.json"
 
 
 def _read_json(file: Path) -> Any:
@@ -299,21 +299,17 @@ def _read_json(file: Path) -> Any:
         return None
 
 
-def _set_name(off: Sequence[str]) -> str:
-    """The set as the digits of its members: names would be too long for a file."""
-    bits = "".join("1" if switch in off else "0" for switch in sw.SWITCHES)
-    return f"off-{int(bits, 2):04x}"
-
-
-def _explain(trial: Callable[[Sequence[frozenset[str]]], Sequence[Tried]]) -> Why:
+def _explain(run: Callable[[Sequence[tuple[str, ...]]], list[Any]], kind: type) -> Why:
+    """Search for the smallest set; `run` tries sets of switches, and what it brings back becomes of the given kind."""
     seen: dict[tuple[str, ...], Tried] = {}
 
-    def remembered(sets: Sequence[frozenset[str]]) -> list[Tried]:
-        found = list(trial(sets))
-        seen.update({result.off: result for result in found})
+    def trial(sets: Sequence[frozenset[str]]) -> list[Tried]:
+        offs = [tuple(sorted(off)) for off in sets]
+        found = [Tried(off, _typed(kind, result)) for off, result in zip(offs, run(offs), strict=True)]
+        seen.update({tried.off: tried for tried in found})
         return found
 
-    smallest = sw.smallest_set(remembered)
+    smallest = sw.smallest_set(trial)
     return Why(tuple(seen.values()), None if smallest is None else tuple(sorted(smallest)))
 
 

@@ -27,7 +27,7 @@ from a2c.analysis.statistics import (
     probability_of_improvement,
     stratified_interval,
 )
-from a2c.checkpoint import read_checkpoint, step_files, write_atomically
+from a2c.checkpoint import read_checkpoint, step_file, step_files, write_atomically
 from a2c.config import Config, UserError, build_config, dump_config, env_slug, read_config_file
 from a2c.envs import atari_game, human_normalized
 from a2c.metrics import WINDOW
@@ -185,7 +185,7 @@ def _names(arms: Sequence[Arm]) -> list[str]:
 def is_finished(folder: Path, total_env_steps: int) -> bool:
     """Whether a run has its last line of metrics and the checkpoint that belongs to it."""
     steps = steps_done(folder)
-    return steps >= total_env_steps and (folder / "checkpoints" / f"step-{steps:012d}.npz").exists()
+    return steps >= total_env_steps and step_file(folder / "checkpoints", steps).exists()
 
 
 def steps_done(folder: Path) -> int:

@@ -23,8 +23,6 @@ from a2c.learner import Learner, build_learner
 from a2c.runtime import setup
 from a2c.trajectory import Trajectory
 
-TASKS = ("record", "where", "agree", "growth", "question")
-
 
 def main(task: str, config_file: str, trajectories_file: str, output: str, updates: str, *off: str) -> None:
     """Do the task and write its result as JSON."""
