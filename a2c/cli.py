@@ -157,11 +157,9 @@ def train(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")] = False,
 ) -> None:
     """Train an agent."""
-    if eager and mode not in (None, Mode.eager):
-        raise UserError(f"--eager and --mode {mode} contradict each other; give one of them.")
     if resume and run_dir is None:
         raise UserError("--resume needs --run-dir, the run to go on with; or use `a2c resume RUN`.")
-    overrides = {"total_env_steps": steps, "seed": seed, "runtime.mode": "eager" if eager else mode and mode.value}
+    overrides = {"total_env_steps": steps, "seed": seed, "runtime.mode": _mode(eager, mode)}
     settings, source = load_config(config=config, env_id=env, overrides=overrides, assignments=set_ or [])
     if resume and run_dir is not None and any(run_dir.glob("checkpoints/step-*.npz")):
         stored = quietly("a2c.checkpoint").find_checkpoint(run_dir)[0].config
@@ -202,8 +200,7 @@ def eval_(
     json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the result there.")] = None,
 ) -> None:
     """Play whole games with raw scores."""
-    if json_file is not None and (json_file.is_dir() or not json_file.absolute().parent.is_dir()):
-        raise UserError(f"--json {json_file} must be a file in a folder that exists.")
+    _check_target(json_file)
     evaluation = quietly("a2c.evaluation")
     with err.status("playing") as status:
         scores: list[float] = []
@@ -308,6 +305,45 @@ def compare(
 
 
 @app.command()
+def bench(
+    config: Annotated[
+        str | None, typer.Option(help="A preset's name or a YAML file, as of train.", autocompletion=complete_config)
+    ] = None,
+    env: Annotated[str | None, typer.Option(help="As of train.", autocompletion=complete_env)] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Agent steps to time.  [default: 40,000, or 10 updates if they are more]")
+    ] = None,
+    eager: Annotated[bool, typer.Option("--eager", help="The same as --mode eager.")] = False,
+    mode: Annotated[Mode | None, typer.Option(help="How the update is executed.  [default: graph]")] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="SECTION.KEY=VALUE", help="As of train.", autocompletion=complete_set),
+    ] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the result there.")] = None,
+    compare_to: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="What --json wrote earlier: show it beside, and the ratios.")
+    ] = None,
+) -> None:
+    """Time the training loop: how fast, where the time goes, how near to the floor of this machine."""
+    _check_target(json_file)
+    overrides = {"runtime.mode": _mode(eager, mode)}
+    settings, source = load_config(config=config, env_id=env, overrides=overrides, assignments=set_ or [])
+    benching = quietly("a2c.analysis.bench")
+    then = None if compare_to is None else benching.read_bench(compare_to)
+    view = quietly("a2c.analysis.view")
+    # no spinner: its thread would take time from what is timed
+    with (view.ConsoleView(err) if err.is_terminal else view.View()).part("timing", benching.ROUNDS) as part:
+        now = benching.run_bench(settings, steps=steps, on_round=part.advance)
+    if json_file is not None:
+        now.write(json_file)
+    _print(f"{settings.env.id} with the recipe {source!r}, {settings.runtime.mode}, {settings.runtime.precision}")
+    out.print(benching.table(now, then))
+    _print(benching.games_ended(now))
+    if then is not None and (differing := benching.differences(now, then)):
+        _warn(f"the ratios are not of the code alone, since {compare_to} is of another {', '.join(differing)}.")
+
+
+@app.command()
 def envs(
     as_json: Annotated[bool, typer.Option("--json", help="A list of objects instead of a table.")] = False,
 ) -> None:
@@ -371,6 +407,17 @@ def _resume(config: Config, run_dir: Path, *, quiet: bool) -> None:
 
 def _gives_steps(steps: int | None, assignments: list[str] | None) -> bool:
     return steps is not None or any(text.split("=")[0].strip() == "total_env_steps" for text in assignments or [])
+
+
+def _mode(eager: bool, mode: Mode | None) -> str | None:
+    if eager and mode not in (None, Mode.eager):
+        raise UserError(f"--eager and --mode {mode} contradict each other; give one of them.")
+    return "eager" if eager else mode and mode.value
+
+
+def _check_target(json_file: Path | None) -> None:
+    if json_file is not None and (json_file.is_dir() or not json_file.absolute().parent.is_dir()):
+        raise UserError(f"--json {json_file} must be a file in a folder that exists.")
 
 
 def _default_run_dir(config: Config) -> Path:

@@ -140,7 +140,8 @@ def _seed(config: Config, seed: int | None) -> int:
 
 
 def _evaluation_envs(config: Config, episodes: int, seed: int | None) -> VecEnv:
-    env = config.env.model_copy(update={"num_envs": min(episodes, MAX_ENVS)})
+    # every game on a seed of its own, so that it can be played again alone
+    env = config.env.model_copy(update={"num_envs": min(episodes, MAX_ENVS), "reseed_after": 0})
     return make_vec_env(env, seed=_seed(config, seed), stream="evaluation")
 
 

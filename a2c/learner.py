@@ -141,17 +141,19 @@ class Learner:
         return Losses(loss, *parts, variance, grad_norm, learning_rate)
 
     def _forward(self, trajectory: Trajectory, tap: Tap) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """One forward pass over the T x B stored observations and the B after them.
+        """One forward pass over the T x B stored observations, and one over the B after them.
+
+        The latter apart, since no gradient goes through it: beside the others it would be carried back as zeros.
 
         Returns logits [T, B, A], values [T, B] and bootstrap_value [B].
         """
         t, b, *observation = trajectory.observations.shape
         stored = tf.reshape(trajectory.observations, [t * b, *observation])
-        observations = tap("observations", tf.concat([stored, trajectory.bootstrap_observation], axis=0))
-        logits, values = self.model(observations)
+        logits, values = self.model(tap("observations", stored))
         logits, values = tap("logits", logits), tap("values", values)
-        logits = tf.reshape(logits[: t * b], [t, b, -1])
-        return logits, tf.reshape(values[: t * b], [t, b]), values[t * b :]
+        _, bootstrap_value = self.model(trajectory.bootstrap_observation)
+        logits, values = tf.reshape(logits, [t, b, -1]), tf.reshape(values, [t, b])
+        return logits, values, tap("bootstrap_value", bootstrap_value)
 
 
 def build_learner(config: Config, observation_space: Any, num_actions: int) -> Learner:
@@ -194,10 +196,27 @@ def trajectory_spec(observation: tf.TensorSpec, rollout_length: int, num_actions
 
 
 def compiled(function: Callable[..., Any], mode: str, *signature: Any) -> Callable[..., Any]:
-    """`function` as `mode` executes it: eager, graph or xla; arrays become tensors at the door."""
-    if mode == "eager":
-        return lambda *inputs: function(*tf.nest.map_structure(tf.convert_to_tensor, inputs))
-    return tf.function(function, input_signature=signature, jit_compile=mode == "xla")  # type: ignore[no-any-return]
+    """`function` as `mode` executes it: eager, graph or xla; arrays become tensors at the door.
+
+    There is one trace and never another: what does not fit `signature` raises a ValueError.
+    """
+    specs = tf.nest.flatten(signature)
+
+    def flat(*tensors: tf.Tensor) -> Any:
+        return function(*tf.nest.pack_sequence_as(signature, tensors))
+
+    execute: Callable[..., Any] = flat
+    if mode != "eager":
+        # the trace itself: called with flat tensors it takes half the time of tf.function, which looks for it first
+        execute = tf.function(flat, input_signature=specs, jit_compile=mode == "xla").get_concrete_function()
+    return lambda *inputs: execute(*map(_tensor, tf.nest.flatten(inputs), specs))
+
+
+def _tensor(value: Any, spec: tf.TensorSpec) -> tf.Tensor:
+    tensor = tf.convert_to_tensor(value)
+    if not spec.is_compatible_with(tensor):
+        raise ValueError(f"expected {spec.dtype.name} {spec.shape}, not {tensor.dtype.name} {tensor.shape}")
+    return tensor
 
 
 def _tap_each(tap: Tap, stage: str, variables: list[Any], tensors: list[tf.Tensor]) -> list[tf.Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from contextlib import suppress
 
 import numpy as np
 import tensorflow as tf
@@ -33,6 +34,9 @@ def setup(config: RuntimeConfig) -> None:
             raise UserError(
                 f"runtime.threads={config.threads} comes too late: TensorFlow runs here already; use a new process."
             ) from None
+    with suppress(RuntimeError):  # too late only costs time, the bits are the same
+        # one operation after the other, each on all threads: beside each other they get in each other's way
+        tf.config.threading.set_inter_op_parallelism_threads(1)
     rewrite = not is_exact(config)
     tf.config.optimizer.set_experimental_options(dict.fromkeys(INEXACT_PASSES, rewrite))
 

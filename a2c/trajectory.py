@@ -33,7 +33,7 @@ class Episode(NamedTuple):
 
     env_index: int
     number: int  # counts the episodes of this sub-environment from 0
-    seed: int  # the episode is a function of this seed and of its actions
+    seed: int  # of its series: the episode is a function of this seed and of all actions since it was taken
     episode_return: float  # undiscounted sum of raw rewards: the game's score
     length: int  # agent steps
     frames: int  # emulator frames

@@ -29,7 +29,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["envs"], ["train", "--help"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["envs"], ["train", "--help"], ["bench", "--help"]])
 def test_quick_answers_do_not_import_tensorflow(arguments):
     code = (
         "import sys; from a2c.cli import app\n"
@@ -108,6 +108,12 @@ def test_shell_completion_knows_games_presets_and_keys(typed, offered):
         (["resume", "n" * 300], "File name too long"),
         (["eval", ".", "--json", "/"], "--json /"),
         (["eval", ".", "--json", ""], "--json"),
+        (["bench", "--json", "no/folder/b.json"], "a folder that exists"),
+        (["bench", "--env", "Catch", "--steps", "2559"], "take 2,560"),
+        (["bench", "--env", "Catch", "--eager", "--mode", "xla"], "contradict"),
+        (["bench", "--env", "Catch", "--compare-to", "nothing.json"], "nothing.json cannot be read"),
+        (["bench", "--env", "Catch", "--compare-to", __file__], "was not written by `a2c bench --json`"),
+        (["bench", "--env", "Pongg"], "Did you mean Pong"),
     ],
 )
 def test_a_mistake_is_one_sentence_on_stderr_and_exit_code_2(tmp_path, monkeypatch, capsys, arguments, sentence):
@@ -171,6 +177,26 @@ def test_eval_refuses_a_target_it_cannot_write(trained, tmp_path):
     result = run("eval", str(trained), "--json", "no/such/folder/e.json", cwd=tmp_path)
     assert result.returncode == 2
     assert "a folder that exists" in result.stderr
+
+
+def test_bench_writes_what_a_later_one_compares_with_and_leaves_nothing_else(tmp_path):
+    settings = ("bench", "--env", "Chain", "--steps", "800")
+    first = run(*settings, "--json", "a.json", cwd=tmp_path)
+    assert (first.returncode, first.stderr) == (0, "")
+    assert first.stdout.startswith("Chain with the recipe 'atari', graph, float32\n")
+    assert "Traces: act 1, value 1, update 1." in first.stdout
+    assert "now / then" not in first.stdout
+    written = json.loads((tmp_path / "a.json").read_text())
+    assert written["config"]["env"]["id"] == "Chain"
+    assert f"{written['median']['steps_per_second']:,.0f}" in first.stdout
+    same = run(*settings, "--compare-to", "a.json", cwd=tmp_path)
+    assert (same.returncode, same.stderr) == (0, "")
+    assert "now / then" in same.stdout
+    other = run(*settings, "--compare-to", "a.json", "--eager", cwd=tmp_path)
+    assert other.returncode == 0
+    assert other.stderr.startswith("a2c: the ratios are not of the code alone, since a.json is of another runtime.mode")
+    assert other.stderr.count("\n") == 1
+    assert [file.name for file in tmp_path.iterdir()] == ["a.json"]
 
 
 def test_train_resume_goes_on_and_refuses_another_configuration(tmp_path):

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("exact_numerics")
 
 
 def images(size: int) -> Box:
-    return Box(0, 255, (4, size, size), np.uint8)
+    return Box(0, 255, (size, size, 4), np.uint8)
 
 
 # each with the smallest images it takes; IMPALA's are pooled at an even and at an odd size: 20, 10, 5

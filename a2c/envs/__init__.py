@@ -14,6 +14,7 @@ __all__ = [
     "game_names",
     "games",
     "human_normalized",
+    "make_simulator",
     "make_vec_env",
 ]
 
@@ -34,15 +35,22 @@ def make_vec_env(config: EnvConfig, *, seed: int, stream: str = "train") -> VecE
     """
     game = atari_game(config.id)
     return VecEnv(
-        _simulator(config, game),
+        make_simulator(config),
         name=game.name if game else config.id.rpartition(":")[2],
         clips_rewards=config.reward_clipping == "sign" or (config.reward_clipping == "auto" and game is not None),
         seed=seed,
         stream=stream,
+        reseed_after=config.reseed_after if game else 0,  # elsewhere seeds are cheap
     )
 
 
-def _simulator(config: EnvConfig, game: Game | None) -> Simulator:
+def make_simulator(config: EnvConfig) -> Simulator:
+    """Build what `make_vec_env` puts its book-keeping of episodes around: the bare environments.
+
+    Raises:
+        UserError: as `make_vec_env`.
+    """
+    game = atari_game(config.id)
     # The backends are imported here: who only asks for names, as shell completion does, need not wait for them.
     if game is None:
         from a2c.envs.gymnasium import registered_envs

@@ -1,4 +1,4 @@
-"""The actions of the running episodes: all that an exact resume needs besides their seeds."""
+"""The actions of the running series of episodes: all that an exact resume needs besides their seeds."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ _FIRST_CAPACITY = 1024  # rows
 
 
 class ActionLog:
-    """One row of actions a step; each environment's running episode is a suffix of its column.
+    """One row of actions a step; each environment's running series is a suffix of its column.
 
-    Memory is bounded by the longest running episode: rows before the start of all of them are dropped.
+    Memory is bounded by the longest running series: rows before the start of all of them are dropped.
     """
 
     def __init__(self, num_envs: int, num_actions: int) -> None:
@@ -21,7 +21,7 @@ class ActionLog:
 
     @property
     def lengths(self) -> np.ndarray:
-        """Steps done in each running episode: [B] int64."""
+        """Steps done in each running series: [B] int64."""
         return self._end - self._starts
 
     def append(self, actions: np.ndarray) -> None:
@@ -32,26 +32,26 @@ class ActionLog:
         self._end += 1
 
     def restart(self, mask: np.ndarray) -> None:
-        """Forget the running episodes of the environments in mask [B] bool: new ones start here."""
+        """Forget the running series of the environments in mask [B] bool: new ones start here."""
         self._starts[mask] = self._end
 
     def aligned(self) -> tuple[np.ndarray, np.ndarray]:
-        """Rows [L, B] that end now, L the longest episode, and the row [B] in which each episode starts."""
+        """Rows [L, B] that end now, L the longest series, and the row [B] in which each series starts."""
         first = self._starts.min()
         return self._rows[first : self._end], self._starts - first
 
     def pack(self) -> tuple[np.ndarray, np.ndarray]:
-        """The running episodes one after the other, [sum of lengths], and their lengths [B] int64."""
+        """The running series one after the other, [sum of lengths], and their lengths [B] int64."""
         columns = [self._rows[start : self._end, index] for index, start in enumerate(self._starts)]
         return np.concatenate(columns), self.lengths
 
     def load(self, actions: np.ndarray, lengths: np.ndarray) -> None:
-        """Take the place of a log that was packed: all episodes end at the last row."""
+        """Take the place of a log that was packed: all series end at the last row."""
         self._end = int(lengths.max())
         self._starts = self._end - lengths.astype(np.int64)
         self._rows = np.zeros((max(_FIRST_CAPACITY, self._end), len(lengths)), self.dtype)
-        for index, episode in enumerate(np.split(actions, np.cumsum(lengths)[:-1])):
-            self._rows[self._starts[index] : self._end, index] = episode
+        for index, series in enumerate(np.split(actions, np.cumsum(lengths)[:-1])):
+            self._rows[self._starts[index] : self._end, index] = series
 
     def _make_room(self) -> None:
         running, self._starts = self.aligned()

@@ -37,9 +37,10 @@ class ScalarEnvs:
         self._observations = np.zeros((num_envs, *space.shape), self.observation_space.dtype)
         self._lives = np.zeros(num_envs, np.int32)
 
-    def reset(self, mask: np.ndarray, seeds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def reset(self, mask: np.ndarray, seeds: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         """See `Simulator`."""
-        for index, seed in zip(np.flatnonzero(mask).tolist(), seeds.tolist(), strict=True):
+        indices = np.flatnonzero(mask).tolist()
+        for index, seed in zip(indices, [None] * len(indices) if seeds is None else seeds.tolist(), strict=True):
             observation, info = self._envs[index].reset(seed=seed)
             self._store(index, observation, info)
         return self._observations.copy(), self._lives.copy()
@@ -79,16 +80,17 @@ class AtariStart(gym.Wrapper[Any, Any, Any, Any]):
         self._fires = config.fire_reset and "FIRE" in env.unwrapped.get_action_meanings()  # type: ignore[attr-defined]
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start an episode; `seed` decides sticky actions and no-ops."""
+        """Start an episode; the last `seed` decides sticky actions and no-ops."""
         atari: Any = self.env.unwrapped
         ale = atari.ale
         if seed is not None:
             ale.setInt("random_seed", seed)
             atari.load_game()  # only now the emulator takes the seed
+            self._noops = np.random.RandomState(seed)  # C++'s Mersenne twister, seeded the same way
         observation, info = self.env.reset(options=options)
         if self._fires:
             ale.act(ale_py.Action.FIRE)
-        for _ in range(_native_noops(seed, self._noop_max) - self._fires):
+        for _ in range(_native_noops(self._noops, self._noop_max) - self._fires):
             ale.act(ale_py.Action.NOOP)
             if ale.game_over():
                 ale.reset_game()
@@ -125,7 +127,9 @@ def atari_envs(config: EnvConfig, game: Game) -> ScalarEnvs:
             grayscale_newaxis=False,
             scale_obs=False,
         )
-        return FrameStackObservation(env, config.frame_stack, padding_type="zero")
+        env = FrameStackObservation(env, config.frame_stack, padding_type="zero")
+        space = Box(0, 255, (config.screen_size, config.screen_size, config.frame_stack), np.uint8)
+        return TransformObservation(env, lambda frames: np.moveaxis(frames, 0, 2), space)
 
     return ScalarEnvs(make, config.num_envs, frames_per_step=config.frame_skip)
 
@@ -175,15 +179,12 @@ def _first_line(error: BaseException) -> str:
 
 
 def _as_box(env: Env, env_id: str) -> Env:
-    """Make observations a Box: images channels first, whatever is no Box flattened."""
+    """Make observations a Box: whatever is none is flattened."""
     if not isinstance(env.observation_space, Box):
         env = FlattenObservation(env)
     space = env.observation_space
     if not isinstance(space, Box):
         raise UserError(f"{env_id} has the observations {space}; only a Box, or what can be flattened, is allowed.")
-    if space.dtype == np.uint8 and len(space.shape) == 3 and space.shape[2] in (1, 3, 4):
-        moved = Box(np.moveaxis(space.low, 2, 0), np.moveaxis(space.high, 2, 0), dtype=np.uint8)
-        env = TransformObservation(env, lambda image: np.moveaxis(image, 2, 0), moved)
     return env
 
 
@@ -194,9 +195,8 @@ def _kept_or_float(space: Box) -> Box:
         return Box(space.low.astype(np.float32), space.high.astype(np.float32), dtype=np.float32)
 
 
-def _native_noops(seed: int | None, noop_max: int) -> int:
-    """What C++'s `uniform_int_distribution(0, noop_max - 1)` draws first from `mt19937(seed)`, as libstdc++ does."""
-    generator = np.random.RandomState(seed)  # the same Mersenne twister, seeded the same way
+def _native_noops(generator: np.random.RandomState, noop_max: int) -> int:
+    """What C++'s `uniform_int_distribution(0, noop_max - 1)` draws next from `mt19937`, as libstdc++ does."""
     bound = max(noop_max, 1)
     while True:
         product = int(generator.randint(0, 2**32, dtype=np.uint32)) * bound

@@ -20,7 +20,7 @@ Step = tuple[np.ndarray, float, bool, bool, dict[str, Any]]
 class Catch(gym.Env[np.ndarray, np.int64]):
     """A ball falls one row a step; be under it when it lands. After bsuite's Catch (Osband et al. 2020).
 
-    The observation is one grey image [1, screen_size, screen_size] uint8. Actions: left, stay, right. The reward
+    The observation is one grey image [screen_size, screen_size, 1] uint8. Actions: left, stay, right. The reward
     is +1 for a ball caught and -1 for one missed, 0 on the way.
 
     Args:
@@ -34,7 +34,7 @@ class Catch(gym.Env[np.ndarray, np.int64]):
             raise ValueError(f"Catch needs 2 <= grid <= screen_size and balls >= 1, not {grid}, {screen_size}, {balls}")
         self.grid = grid
         self.balls = balls
-        self.observation_space = Box(0, 255, (1, screen_size, screen_size), np.uint8)
+        self.observation_space = Box(0, 255, (screen_size, screen_size, 1), np.uint8)
         self.action_space = Discrete(3)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
@@ -63,9 +63,9 @@ class Catch(gym.Env[np.ndarray, np.int64]):
 
     def _draw(self) -> np.ndarray:
         image = np.zeros(self.observation_space.shape or (), np.uint8)
-        cell = image.shape[1] // self.grid
+        cell = image.shape[0] // self.grid
         for row, column in ((self._row, self._column), (self.grid - 1, self._paddle)):
-            image[0, row * cell : (row + 1) * cell, column * cell : (column + 1) * cell] = 255
+            image[row * cell : (row + 1) * cell, column * cell : (column + 1) * cell] = 255
         return image
 
 

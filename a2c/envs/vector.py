@@ -19,7 +19,13 @@ from a2c.trajectory import Episode, VecStep
 if TYPE_CHECKING:
     from gymnasium.spaces import Box
 
-_STATE = {"episode_numbers": "iu", "episode_lengths": "iu", "episode_returns": "f", "episode_actions": "u"}
+_STATE = {
+    "episode_numbers": "iu",
+    "episode_returns": "f",
+    "series_numbers": "iu",
+    "series_lengths": "iu",
+    "series_actions": "u",
+}
 
 
 class Outcome(NamedTuple):
@@ -33,7 +39,7 @@ class Outcome(NamedTuple):
 
 
 class Simulator(Protocol):
-    """A backend: B environments, each a function of the seed of its last reset and of the actions since.
+    """A backend: B environments, each a function of its last seed and of the actions and resets since.
 
     Arrays it returns are never written to again. An environment whose episode ended is reset before the next
     step.
@@ -44,8 +50,12 @@ class Simulator(Protocol):
     num_actions: int
     frames_per_step: int
 
-    def reset(self, mask: np.ndarray, seeds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Start an episode in the environments of mask [B] bool with seeds [mask.sum()], 31 bits each.
+    def reset(self, mask: np.ndarray, seeds: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+        """Start an episode in the environments of mask [B] bool; the first reset is of all of them, with seeds.
+
+        Args:
+            mask: which environments.
+            seeds: [mask.sum()] of 31 bits each; None goes on with the random numbers that each of them has.
 
         Returns:
             Observations [B, *obs] and lives [B] of all environments, those not in mask as they were.
@@ -68,7 +78,7 @@ def episode_seed(seed: int, stream: str, env_index: int, number: int) -> int:
         seed: of the run, below 2**64.
         stream: what the environments are for, such as `train`.
         env_index: of the sub-environment.
-        number: of the episode in this sub-environment, from 0.
+        number: of the episode in this sub-environment, from 0; the first of those that are played on this seed.
 
     Returns:
         An int in [0, 2**31): what every emulator and Gymnasium environment accepts.
@@ -81,19 +91,28 @@ def episode_seed(seed: int, stream: str, env_index: int, number: int) -> int:
 class VecEnv:
     """B environments that are stepped together and start the next episode by themselves.
 
-    An episode is a function of its seed and its actions; its seed is one of (run seed, stream, environment,
-    episode number). So `state` need hold no more than the numbers and actions of the running episodes.
+    Each environment plays series of episodes: its random numbers are seeded when a series starts, from (run seed,
+    stream, environment, number of the first episode), and then run on. So a series is a function of its seed and
+    its actions, and `state` need hold no more than the numbers and actions of the running series.
+
+    Args:
+        simulator: the environments.
+        name: short, for display.
+        clips_rewards: whether the loss is to see only the sign of rewards; those given out are always raw.
+        seed: of the run.
+        stream: what the environments are for.
+        reseed_after: a series ends with the episode that brings it to this many steps; 0: each episode is one.
 
     Attributes:
         num_envs: B.
         observation_space: of one environment.
         num_actions: actions are 0 to num_actions - 1.
         frames_per_step: emulator frames in one step; 1 where there is no emulator.
-        name: short, for display.
-        clips_rewards: whether the loss is to see only the sign of rewards; those given out are always raw.
     """
 
-    def __init__(self, simulator: Simulator, *, name: str, clips_rewards: bool, seed: int, stream: str) -> None:
+    def __init__(
+        self, simulator: Simulator, *, name: str, clips_rewards: bool, seed: int, stream: str, reseed_after: int = 0
+    ) -> None:
         self.num_envs = simulator.num_envs
         self.observation_space = simulator.observation_space
         self.num_actions = simulator.num_actions
@@ -103,13 +122,15 @@ class VecEnv:
         self._simulator = simulator
         self._seed = seed
         self._stream = stream
+        self._reseed_after = reseed_after
+        self._lives: np.ndarray
         self._begin(np.zeros(self.num_envs, np.int64))
 
     def reset(self) -> np.ndarray:
         """Start episode 0 of every environment; returns observations [B, *obs]."""
         self._begin(np.zeros(self.num_envs, np.int64))
-        observations, self._lives = self._simulator.reset(np.ones(self.num_envs, np.bool_), self._seeds)
-        return observations
+        everywhere = np.ones(self.num_envs, np.bool_)
+        return self._start(everywhere, seeded=everywhere)
 
     def step(self, actions: np.ndarray) -> VecStep:
         """Do actions [B] int; where an episode ends, the next one starts in the same step.
@@ -124,6 +145,7 @@ class VecEnv:
         outcome = self._simulator.step(actions)
         self._log.append(actions)
         self._returns += outcome.rewards
+        self._lengths += 1
         ended = outcome.terminated | outcome.truncated
         life_lost = (outcome.lives < self._lives) & ~ended
         self._lives = outcome.lives
@@ -147,13 +169,14 @@ class VecEnv:
         actions, lengths = self._log.pack()
         return {
             "episode_numbers": self._numbers.copy(),  # [B]
-            "episode_lengths": lengths,  # [B]
-            "episode_returns": self._returns.copy(),  # [B]; not needed, but a check that the replay is the same
-            "episode_actions": actions,  # [sum of lengths]
+            "episode_returns": self._returns.copy(),  # [B]; as the numbers, a check that the replay is the same
+            "series_numbers": self._series.copy(),  # [B]: of the first episode
+            "series_lengths": lengths,  # [B]
+            "series_actions": actions,  # [sum of lengths]
         }
 
     def restore(self, state: Mapping[str, Any]) -> np.ndarray:
-        """Go on exactly where `state` was taken, by playing the running episodes again.
+        """Go on exactly where `state` was taken, by playing the running series again.
 
         Returns:
             The current observations [B, *obs], bit for bit.
@@ -161,10 +184,12 @@ class VecEnv:
         Raises:
             UserError: if the state is not one of this environment.
         """
-        numbers, lengths, returns, actions = self._read(state)
-        self._begin(numbers)
+        numbers, returns, series, lengths, actions = self._read(state)
+        self._begin(series)
         self._log.load(actions, lengths)
         observations = self._replay()
+        if not np.array_equal(self._numbers, numbers):
+            _misfit("its episodes end elsewhere when they are played again")
         if not np.array_equal(self._returns, returns):
             _misfit("its episodes give other rewards when they are played again")
         return observations
@@ -180,14 +205,16 @@ class VecEnv:
         self.close()
 
     def _begin(self, numbers: np.ndarray) -> None:
-        self._numbers = numbers
-        self._seeds = np.array([self._episode_seed(index) for index in range(self.num_envs)], np.int64)
+        """Stand before the first step of the series that start with the episodes `numbers` [B]."""
+        self._numbers, self._series = numbers.copy(), numbers.copy()
+        self._seeds = np.array([self._series_seed(index) for index in range(self.num_envs)], np.int64)
         self._lives = np.zeros(self.num_envs, np.int32)
-        self._returns = np.zeros(self.num_envs, np.float64)
-        self._log = ActionLog(self.num_envs, self.num_actions)
+        self._returns: np.ndarray = np.zeros(self.num_envs, np.float64)
+        self._lengths: np.ndarray = np.zeros(self.num_envs, np.int64)
+        self._log: ActionLog = ActionLog(self.num_envs, self.num_actions)
 
-    def _episode_seed(self, index: int) -> int:
-        return episode_seed(self._seed, self._stream, index, int(self._numbers[index]))
+    def _series_seed(self, index: int) -> int:
+        return episode_seed(self._seed, self._stream, index, int(self._series[index]))
 
     def _checked(self, actions: np.ndarray) -> np.ndarray:
         # The native environment waits for ever if one of its threads meets an action that does not exist.
@@ -199,61 +226,74 @@ class VecEnv:
         return actions.astype(np.int32, copy=False)
 
     def _finished(self, ended: np.ndarray) -> tuple[Episode, ...]:
-        lengths = self._log.lengths
         return tuple(
             Episode(
                 env_index=index,
                 number=int(self._numbers[index]),
                 seed=int(self._seeds[index]),
                 episode_return=float(self._returns[index]),
-                length=int(lengths[index]),
+                length=int(self._lengths[index]),
                 # The unit of published budgets: steps times skip, without the no-ops of the reset.
-                frames=int(lengths[index]) * self.frames_per_step,
+                frames=int(self._lengths[index]) * self.frames_per_step,
             )
             for index in np.flatnonzero(ended).tolist()
         )
 
     def _start_next(self, ended: np.ndarray) -> np.ndarray:
         self._numbers[ended] += 1
-        for index in np.flatnonzero(ended).tolist():
-            self._seeds[index] = self._episode_seed(index)
-        self._returns[ended] = 0.0
-        self._log.restart(ended)
-        observations, self._lives = self._simulator.reset(ended, self._seeds[ended])
+        seeded = ended & (self._log.lengths >= self._reseed_after)
+        self._log.restart(seeded)
+        self._series[seeded] = self._numbers[seeded]
+        for index in np.flatnonzero(seeded).tolist():
+            self._seeds[index] = self._series_seed(index)
+        return self._start(ended, seeded=seeded)
+
+    def _start(self, due: np.ndarray, *, seeded: np.ndarray) -> np.ndarray:
+        """Start an episode in the environments `due` [B] bool, those `seeded` [B] bool among them with their seeds."""
+        self._returns[due] = 0.0
+        self._lengths[due] = 0
+        if seeded.any():
+            observations, self._lives = self._simulator.reset(seeded, self._seeds[seeded])
+        if (due & ~seeded).any():
+            observations, self._lives = self._simulator.reset(due & ~seeded, None)
         return observations
 
     def _replay(self) -> np.ndarray:
-        """Play the log. All its episodes end at its last row; until its own starts, an environment idles."""
+        """Play the log. All its series end at its last row; until its own starts, an environment idles."""
         rows, starts = self._log.aligned()
-        due = np.ones(self.num_envs, np.bool_)  # a simulator's first reset is of all environments
+        ended = np.ones(self.num_envs, np.bool_)  # a simulator's first reset is of all environments, with seeds
+        seeded = ended
         for t in range(len(rows) + 1):
-            due |= starts == t
-            if due.any():
-                observations, self._lives = self._simulator.reset(due, self._seeds[due])
-                self._returns[due] = 0.0
+            if ended.any() or seeded.any():
+                self._numbers[ended & ~seeded & (starts < t)] += 1
+                observations = self._start(ended | seeded, seeded=seeded)
             if t == len(rows):
                 break
             observations, rewards, terminated, truncated, self._lives = self._simulator.step(rows[t].astype(np.int32))
             self._returns += rewards
-            due = terminated | truncated
-            if (due & (starts <= t)).any():
-                _misfit("an episode ends before its actions do when they are played again")
+            self._lengths += 1
+            ended, seeded = terminated | truncated, starts == t + 1
         return observations
 
     def _read(self, state: Mapping[str, Any]) -> list[np.ndarray]:
         if set(state) != set(_STATE):
             _misfit(f"it holds {', '.join(sorted(state)) or 'nothing'}, not {', '.join(sorted(_STATE))}")
         arrays = {key: np.asarray(state[key]) for key in _STATE}
-        numbers, lengths, returns, actions = arrays.values()
+        numbers, returns, series, lengths, actions = arrays.values()
         for key, array in arrays.items():
-            shape = actions.shape[:1] if key == "episode_actions" else (self.num_envs,)
+            shape = actions.shape[:1] if key == "series_actions" else (self.num_envs,)
             if array.shape != shape or array.dtype.kind not in _STATE[key]:
                 _misfit(f"{key} is {array.dtype} of shape {array.shape}, which is not of {self.num_envs} environments")
-        if min(numbers.min(), lengths.min()) < 0 or lengths.max() > len(actions) or lengths.sum() != len(actions):
+        if (
+            min(series.min(), lengths.min()) < 0
+            or (numbers < series).any()
+            or lengths.max() > len(actions)
+            or lengths.sum() != len(actions)
+        ):
             _misfit("its lengths, numbers and actions contradict each other")
         if (actions >= self.num_actions).any():
             _misfit(f"it holds the action {actions.max()}, and {self.name} has {self.num_actions}")
-        return [numbers.astype(np.int64), lengths.astype(np.int64), returns, actions]
+        return [numbers.astype(np.int64), returns, series.astype(np.int64), lengths.astype(np.int64), actions]
 
 
 def _misfit(what: str) -> NoReturn:

@@ -57,7 +57,8 @@ def trajectories(count: int) -> list[Trajectory]:
 
 
 STAGES = (
-    "observations logits values returns advantages normalized_advantages policy_loss value_loss entropy total_loss"
+    "observations logits values bootstrap_value returns advantages normalized_advantages "
+    "policy_loss value_loss entropy total_loss"
 ).split()
 VARIABLES = ["dense_1/kernel", "dense_1/bias", "value/kernel", "value/bias", "policy/kernel", "policy/bias"]
 

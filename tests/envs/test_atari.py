@@ -28,8 +28,8 @@ def assert_same(left: list[VecStep], right: list[VecStep]) -> None:
 
 
 def starts(observations: np.ndarray) -> np.ndarray:
-    """Whether observations [B, 4, H, W] are those of a reset: all frames but the newest are black."""
-    return ~observations[:, :-1].any(axis=(1, 2, 3))
+    """Whether observations [B, H, W, 4] are those of a reset: all frames but the newest are black."""
+    return ~observations[..., :-1].any(axis=(1, 2, 3))
 
 
 def test_a_lost_life_neither_resets_nor_terminates_the_game() -> None:
@@ -75,7 +75,7 @@ def test_rewards_are_raw_float32() -> None:
 
 
 def test_an_episode_is_a_function_of_its_seed_and_actions_and_no_action_is_ignored() -> None:
-    envs = make("Breakout", sticky_action_probability=0.25)
+    envs = make("Breakout", sticky_action_probability=0.25, reseed_after=0)
     envs.reset()
     actions, steps = play(envs, 700)
     end = {(episode.env_index, episode.number): t for t, step in enumerate(steps) for episode in step.episodes}
@@ -93,6 +93,25 @@ def test_an_episode_is_a_function_of_its_seed_and_actions_and_no_action_is_ignor
         assert outcome.terminated[0] == (t == last)
 
 
+def test_a_series_is_a_function_of_its_seed_and_actions() -> None:
+    envs = make("Breakout", sticky_action_probability=0.25, reseed_after=300)
+    envs.reset()
+    actions, steps = play(envs, 900)
+    episodes = [(t, episode) for t, step in enumerate(steps) for episode in step.episodes if episode.env_index == 2]
+    seed = next(episode.seed for _, episode in episodes if episode.number > 0 and episode.seed != episodes[0][1].seed)
+    begin = max(t for t, episode in episodes if episode.seed == episodes[0][1].seed)
+    last = max(t for t, episode in episodes if episode.seed == seed)
+    assert sum(episode.seed == seed for _, episode in episodes) > 1
+    alone = NativeAtari(EnvConfig(id="Breakout", num_envs=1, sticky_action_probability=0.25), atari_game("Breakout"))
+    observations, _ = alone.reset(np.ones(1, bool), np.array([seed]))
+    for t in range(begin, last):
+        np.testing.assert_array_equal(observations[0], steps[t].observations[2])
+        outcome = alone.step(actions[t + 1, 2:3].astype(np.int32))
+        observations = outcome.observations
+        if outcome.terminated[0]:
+            observations, _ = alone.reset(np.ones(1, bool), None)
+
+
 def test_sticky_actions_are_as_configured() -> None:
     def outcomes(probability: float, seed: int) -> bytes:
         envs = make("Breakout", 1, seed=seed, sticky_action_probability=probability, noop_max=0)
@@ -105,7 +124,7 @@ def test_sticky_actions_are_as_configured() -> None:
 
 
 def test_neighbouring_run_seeds_share_no_episode() -> None:
-    runs = [make("Pong", 3, seed=seed, max_frames_per_episode=4) for seed in (0, 1)]
+    runs = [make("Pong", 3, seed=seed, max_frames_per_episode=4, reseed_after=0) for seed in (0, 1)]
     seeds = []
     for envs in runs:
         envs.reset()
@@ -144,15 +163,16 @@ def test_the_number_of_threads_changes_nothing() -> None:
         assert_same(results[0], other)
 
 
-@pytest.mark.parametrize("steps", [1, 150, 420])
-def test_replay_restores_bit_for_bit_with_sticky_actions_and_noops(steps: int) -> None:
-    envs = make("Breakout", sticky_action_probability=0.25, noop_max=30)
+@pytest.mark.parametrize(("steps", "reseed_after"), [(1, 0), (150, 10_000), (420, 0), (420, 250), (420, 10_000)])
+def test_replay_restores_bit_for_bit_with_sticky_actions_and_noops(steps: int, reseed_after: int) -> None:
+    settings = {"sticky_action_probability": 0.25, "noop_max": 30, "reseed_after": reseed_after}
+    envs = make("Breakout", **settings)
     envs.reset()
     played = play(envs, steps)[1]
     state = envs.state()
-    assert len(set(state["episode_lengths"])) > 1 or steps < 200
     assert state["episode_numbers"].max() > 0 or steps < 200
-    other = make("Breakout", sticky_action_probability=0.25, noop_max=30)
+    assert (len(set(state["series_lengths"])) > 1) == (steps == 420 and reseed_after < 420)
+    other = make("Breakout", **settings)
     np.testing.assert_array_equal(other.restore(state), played[-1].observations)
     for key, array in other.state().items():
         np.testing.assert_array_equal(array, state[key])
@@ -163,7 +183,7 @@ def test_what_the_rest_of_the_program_is_told() -> None:
     envs = make("ALE/SpaceInvaders-v5", 2, frame_skip=3, frame_stack=2, screen_size=64)
     assert envs.name == "SpaceInvaders"
     assert (envs.num_envs, envs.num_actions, envs.frames_per_step) == (2, 6, 3)
-    assert envs.observation_space.shape == (2, 64, 64) == envs.reset().shape[1:]
+    assert envs.observation_space.shape == (64, 64, 2) == envs.reset().shape[1:]
     assert make("SpaceInvaders", 1, full_action_space=True).num_actions == 18
 
 

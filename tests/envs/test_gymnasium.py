@@ -60,11 +60,11 @@ def make(env_id: str, num_envs: int = 2) -> VecEnv:
 def test_module_and_id_images_actions_and_lives(corner: str) -> None:
     envs = make(corner)
     assert envs.name == "Corner-v0" and envs.num_actions == 3 and envs.frames_per_step == 1
-    assert envs.observation_space.shape == (3, 20, 30) and envs.observation_space.dtype == np.uint8
-    assert envs.reset().shape == (2, 3, 20, 30)
+    assert envs.observation_space.shape == (20, 30, 3) and envs.observation_space.dtype == np.uint8
+    assert envs.reset().shape == (2, 20, 30, 3)
     steps = [envs.step(np.array([0, 2])) for _ in range(4)]
     np.testing.assert_array_equal(steps[0].rewards, [5, 7])  # the space starts at 5
-    assert (steps[0].observations[1] == np.array([7, 1, 2])[:, None, None]).all()
+    assert (steps[0].observations[1] == np.array([7, 1, 2])).all()
     np.testing.assert_array_equal([step.life_lost[0] for step in steps], [False, True, False, False])
 
 

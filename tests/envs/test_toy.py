@@ -12,7 +12,7 @@ from a2c.envs.toy import TOYS, Catch, Chain
 
 
 def rows_and_columns(image: np.ndarray, cell: int = 7) -> list[tuple[int, int]]:
-    cells = image[0, ::cell, ::cell] == 255
+    cells = image[::cell, ::cell, 0] == 255
     return [(int(row), int(column)) for row, column in np.argwhere(cells)]
 
 
@@ -61,8 +61,8 @@ def test_many_balls_fall_in_one_episode() -> None:
 def test_the_screen_size_is_the_configured_one_and_what_no_cell_fills_is_black() -> None:
     envs = make_vec_env(EnvConfig(id="Catch", num_envs=1, screen_size=50), seed=0)
     image = envs.reset()[0]
-    assert image.shape == (1, 50, 50) == envs.observation_space.shape
-    assert not image[0, 48:].any() and not image[0, :, 48:].any()
+    assert image.shape == (50, 50, 1) == envs.observation_space.shape
+    assert not image[48:].any() and not image[:, 48:].any()
     assert len(rows_and_columns(image, cell=4)) == 2
 
 

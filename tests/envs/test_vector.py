@@ -8,7 +8,7 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 
 from a2c.config import EnvConfig, UserError
-from a2c.envs import VecEnv, episode_seed, make_vec_env
+from a2c.envs import VecEnv, episode_seed, make_simulator, make_vec_env
 from a2c.trajectory import VecStep
 
 CATCH_STEPS = 11  # of one episode on the default grid of 12 rows
@@ -39,6 +39,11 @@ def make(env_id: str, num_envs: int = 3, *, seed: int = 0, stream: str = "train"
     return make_vec_env(EnvConfig(id=env_id, num_envs=num_envs), seed=seed, stream=stream)
 
 
+def make_series(env_id: str, num_envs: int, reseed_after: int) -> VecEnv:
+    simulator = make_simulator(EnvConfig(id=env_id, num_envs=num_envs))
+    return VecEnv(simulator, name="", clips_rewards=False, seed=0, stream="train", reseed_after=reseed_after)
+
+
 def play(envs: VecEnv, steps: int, seed: int = 0) -> list[VecStep]:
     rng = np.random.default_rng(seed)
     return [envs.step(rng.integers(envs.num_actions, size=envs.num_envs)) for _ in range(steps)]
@@ -56,8 +61,8 @@ def test_the_step_that_ends_an_episode_shows_the_next_ones_start_and_the_true_la
     first = envs.reset()
     *_, before_last, last = play(envs, CATCH_STEPS)
     assert last.terminated.all() and not last.truncated.any()
-    assert (first[0, 0, :7] == 255).any() and (last.observations[0, 0, :7] == 255).any()  # a ball in the top row
-    assert not (last.final_observations[0, 0, :77] == 255).any()  # ball and paddle in the bottom row
+    assert (first[0, :7] == 255).any() and (last.observations[0, :7] == 255).any()  # a ball in the top row
+    assert not (last.final_observations[0, :77] == 255).any()  # ball and paddle in the bottom row
     assert before_last.observations is before_last.final_observations
 
 
@@ -125,14 +130,36 @@ def test_streams_and_run_seeds_play_different_episodes() -> None:
     assert len({row.tobytes() for observations in first for row in observations}) == 8
 
 
+def test_a_series_ends_with_the_episode_that_makes_it_long_enough() -> None:
+    envs = make_series("CartPole-v1", 3, 50)
+    envs.reset()
+    episodes = [episode for step in play(envs, 600) for episode in step.episodes]
+    for index in range(3):
+        first, played = 0, 0
+        for number, episode in enumerate(episode for episode in episodes if episode.env_index == index):
+            assert episode.number == number
+            assert episode.seed == episode_seed(0, "train", index, first)
+            played += episode.length
+            if played >= 50:
+                first, played = number + 1, 0
+    assert len({episode.seed for episode in episodes}) < len(episodes)
+
+
+def test_episodes_of_a_series_go_on_with_its_random_numbers() -> None:
+    envs = make_series("CartPole-v1", 1, 10_000)
+    starts = [envs.reset(), *(step.observations for step in play(envs, 200) if step.episodes)]
+    assert len({start.tobytes() for start in starts}) == len(starts) > 5
+
+
 @pytest.mark.parametrize("env_id", ["Catch", "Chain", "CartPole-v1"])
 @pytest.mark.parametrize("steps", [0, 1, 37, 150])
-def test_restore_goes_on_bit_for_bit(env_id: str, steps: int) -> None:
-    envs = make(env_id, 4)
+@pytest.mark.parametrize("reseed_after", [0, 40, 10_000])
+def test_restore_goes_on_bit_for_bit(env_id: str, steps: int, reseed_after: int) -> None:
+    envs = make_series(env_id, 4, reseed_after)
     envs.reset()
     observations = ([envs.reset()] + [step.observations for step in play(envs, steps)])[-1]
     state = envs.state()
-    other = make(env_id, 4)
+    other = make_series(env_id, 4, reseed_after)
     np.testing.assert_array_equal(other.restore(state), observations)
     assert_same(play(envs, 80, seed=1), play(other, 80, seed=1))
 
@@ -142,20 +169,20 @@ def test_an_environment_that_ends_while_it_waits_for_the_others_does_no_harm() -
     envs.reset()
     for t in range(20):
         step = envs.step(np.array([1, int(t < 13), int(t < 6)]))
-    np.testing.assert_array_equal(envs.state()["episode_lengths"], [20, 1, 2])
+    np.testing.assert_array_equal(envs.state()["series_lengths"], [20, 1, 2])
     other = make("test/Strict-v0")  # two of its environments wait for 19 and 18 steps, and end meanwhile
     np.testing.assert_array_equal(other.restore(envs.state()), step.observations)
     assert_same(play(envs, 40), play(other, 40))
 
 
-def test_a_state_whose_episode_ends_inside_the_replay_is_refused() -> None:
+def test_a_state_whose_episodes_end_elsewhere_in_the_replay_is_refused() -> None:
     envs = make("test/Strict-v0", 2)
     envs.reset()
     for _ in range(9):
         envs.step(np.array([1, 1]))
     state = envs.state()
-    state["episode_actions"][2:5] = 0
-    with pytest.raises(UserError, match="an episode ends before its actions do"):
+    state["series_actions"][2:5] = 0
+    with pytest.raises(UserError, match="its episodes end elsewhere"):
         make("test/Strict-v0", 2).restore(state)
 
 
@@ -174,21 +201,23 @@ def test_state_is_small_and_plain() -> None:
     envs.reset()
     play(envs, 40)
     state = envs.state()
-    assert state["episode_actions"].dtype == np.uint8 and state["episode_actions"].shape == (3 * 8,)
+    assert state["series_actions"].dtype == np.uint8 and state["series_actions"].shape == (3 * 8,)
     assert all(isinstance(array, np.ndarray) and array.dtype != object for array in state.values())
 
 
 BAD_STATES = {
     "another number of environments": lambda state: {**state, "episode_numbers": np.zeros(4, np.int64)},
-    "a missing key": lambda state: {key: state[key] for key in state if key != "episode_actions"},
+    "a missing key": lambda state: {key: state[key] for key in state if key != "series_actions"},
     "an unknown key": lambda state: {**state, "more": np.zeros(1)},
-    "another dtype": lambda state: {**state, "episode_actions": state["episode_actions"].astype(np.float32)},
-    "actions of two dimensions": lambda state: {**state, "episode_actions": state["episode_actions"][:, None]},
-    "an action out of range": lambda state: {**state, "episode_actions": state["episode_actions"] + np.uint8(2)},
-    "too few actions": lambda state: {**state, "episode_actions": state["episode_actions"][:-1]},
-    "a negative length": lambda state: {**state, "episode_lengths": state["episode_lengths"] * -1},
+    "another dtype": lambda state: {**state, "series_actions": state["series_actions"].astype(np.float32)},
+    "actions of two dimensions": lambda state: {**state, "series_actions": state["series_actions"][:, None]},
+    "an action out of range": lambda state: {**state, "series_actions": state["series_actions"] + np.uint8(2)},
+    "too few actions": lambda state: {**state, "series_actions": state["series_actions"][:-1]},
+    "a negative length": lambda state: {**state, "series_lengths": state["series_lengths"] * -1},
     "a negative number": lambda state: {**state, "episode_numbers": state["episode_numbers"] - 9},
     "other episodes": lambda state: {**state, "episode_numbers": state["episode_numbers"] + 7},
+    "another series": lambda state: {**state, "series_numbers": state["series_numbers"] - 1},
+    "a series before its episode": lambda state: {**state, "series_numbers": state["series_numbers"] + 1},
     "other returns": lambda state: {**state, "episode_returns": state["episode_returns"] + 1},
     "no arrays": lambda state: dict.fromkeys(state, "text"),
     "nothing": lambda state: {},
@@ -201,7 +230,7 @@ def test_a_state_that_does_not_fit_is_refused(spoil) -> None:
     envs.reset()
     for t in range(230):  # nearly balanced poles, so that other episodes end sooner under these actions
         envs.step(np.full(3, t % 2))
-        if min(envs.state()["episode_lengths"]) > 25:
+        if min(envs.state()["series_lengths"]) > 25:
             break
     with pytest.raises(UserError, match=r"^The checkpoint does not fit this environment: [^\n]*\.$"):
         make("CartPole-v1").restore(spoil(envs.state()))

@@ -1,0 +1,448 @@
+"""Where the time of training goes, and how near it is to the floor of this machine.
+
+Each round times the loop as it is, the loop with a clock on its parts, the bare emulator, and matrix products, so that
+whatever else the machine does meanwhile meets all of them. Speeds are medians over rounds.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from math import prod
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from pydantic import BaseModel, ValidationError
+from rich.table import Table
+
+from a2c.checkpoint import versions, write_atomically
+from a2c.config import Config, UserError, dump_config
+from a2c.envs import make_simulator, make_vec_env
+from a2c.envs.vector import Simulator
+from a2c.learner import Learner, build_learner
+from a2c.metrics import Counters, Writers, make_record, open_writers
+from a2c.rollout import RolloutCollector, build_collector
+from a2c.runtime import setup, stream_seed
+from a2c.training import Stopwatch
+from a2c.trajectory import Losses
+
+ROUNDS = 5
+DEFAULT_STEPS = 40_000  # some games of each environment end within them, so that resets are seen
+WARM_UP_UPDATES = 10
+MATRIX_SIZE = 2048  # large enough for the full rate of the processor
+MATRIX_PRODUCTS = 5  # of a round
+
+EMULATOR, RESETS, FORWARD, TRANSFER = "emulator", "resets", "policy forward", "transfer"
+UPDATE, PYTHON, LOGGING = "update", "Python", "logging"
+CLOCKED, ACHIEVED = "ms per step, with clocks", "achieved / floor"
+ROWS = (EMULATOR, RESETS, FORWARD, TRANSFER, UPDATE, PYTHON, LOGGING)
+
+
+class Round(BaseModel, frozen=True, extra="forbid"):
+    """What was measured within a few seconds, so that its ratio is fair; or the medians of several such."""
+
+    steps_per_second: float  # agent steps of the loop, without clocks
+    emulator_steps_per_second: float  # of the bare emulator with random actions
+    flops_per_second: float  # of matrix products, in the precision of the run
+    floor_steps_per_second: float  # of emulator and network one after the other, and nothing else
+    achieved: float  # the loop's speed / the floor
+
+
+class Bench(BaseModel, frozen=True, extra="forbid"):
+    """Everything that is printed, and what should be the same where two of them are compared."""
+
+    median: Round
+    frames_per_second: float
+    milliseconds: dict[str, float]  # per agent step, of each of ROWS; measured with clocks
+    steps: int  # agent steps of the loop that were timed, half of them with clocks
+    games: int  # that ended while the clocks ran
+    flops_per_step: float  # of the network, per agent step
+    peak_memory: int  # bytes resident, before anything was made for the floor
+    memory: int | None  # bytes resident at that moment; None where the system does not say
+    rounds: tuple[Round, ...]
+    config: dict[str, Any]
+    machine: dict[str, Any]
+    versions: dict[str, str]
+
+    def write(self, path: Path) -> None:
+        """Write it as JSON, whole or not at all.
+
+        Raises:
+            UserError: where the file cannot be written.
+        """
+        try:
+            write_atomically(path, self.model_dump_json(indent=2) + "\n")
+        except OSError as error:
+            raise UserError(f"{path} cannot be written: {error.strerror}.") from None
+
+
+def read_bench(path: Path) -> Bench:
+    """Read what `Bench.write` wrote.
+
+    Raises:
+        UserError: where there is no such file, or it is another one.
+    """
+    try:
+        return Bench.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
+    except ValidationError:
+        raise UserError(f"{path} was not written by `a2c bench --json` of this version; name one that was.") from None
+
+
+def run_bench(config: Config, *, steps: int | None = None, on_round: Callable[[], None] = lambda: None) -> Bench:
+    """Run the training loop of a configuration, without evaluations and checkpoints, and measure it.
+
+    Args:
+        config: as of `train`; the length of the run has no say here.
+        steps: agent steps of the loop to time, cut to whole updates. Default: DEFAULT_STEPS, or the fewest possible.
+        on_round: called as each of ROUNDS ends.
+
+    Raises:
+        UserError: where `steps` is too little, or there can be no such run.
+    """
+    updates = _updates_per_chunk(config, steps)
+    setup(config.runtime)
+    with (
+        TemporaryDirectory(prefix="a2c-bench-") as folder,
+        make_vec_env(config.env, seed=config.seed) as envs,
+        open_writers(Path(folder), tensorboard=config.logging.tensorboard, env_steps=0) as writers,
+    ):
+        learner = build_learner(config, envs.observation_space, envs.num_actions)
+        collector = build_collector(config, envs, learner.act, learner.value)
+        plain, clocked = (Loop(config, learner, collector, writers) for _ in range(2))
+        plain.run(WARM_UP_UPDATES)
+        peak_memory, memory = _peak_memory(), _memory()
+        flops = flops_per_step(learner.model, config.algorithm.rollout_length)
+        clock = Clock()
+        rounds = tuple(_rounds(plain, clocked, clock, updates, flops, on_round))
+        middle = _medians(rounds)
+        clocked_steps = clocked.counters.env_steps
+        return Bench(
+            median=middle,
+            frames_per_second=middle.steps_per_second * envs.frames_per_step,
+            milliseconds={row: 1e3 * seconds / clocked_steps for row, seconds in clock.seconds.items()},
+            steps=2 * clocked_steps,
+            games=clocked.counters.episodes,
+            flops_per_step=flops,
+            peak_memory=peak_memory,
+            memory=memory,
+            rounds=rounds,
+            config=dump_config(config),
+            machine={"cpu": _cpu(), "cores": os.cpu_count()},
+            versions=versions(),
+        )
+
+
+def _rounds(
+    plain: Loop, clocked: Loop, clock: Clock, updates: int, flops: float, on_round: Callable[[], None]
+) -> Iterator[Round]:
+    """Time everything in turn, again and again."""
+    config = plain.config
+    with closing(make_simulator(config.env)) as simulator:
+        player = RandomPlayer(simulator, seed=stream_seed(config.seed, "bench"))
+        for _ in range(ROUNDS):
+            speed = plain.run(updates)
+            with clocks_on(clock, clocked):
+                clocked.run(updates)
+            emulator = player.play(updates * config.algorithm.rollout_length)
+            yield make_round(speed, emulator, matrix_rate(config.runtime.precision), flops)
+            on_round()
+
+
+# --- the loop, and the clock on its parts ----------------------------------------------------------------------------
+
+
+class Loop:
+    """The loop of `train` without evaluations and checkpoints, some updates at a time."""
+
+    def __init__(self, config: Config, learner: Learner, collector: RolloutCollector, writers: Writers) -> None:
+        self.config = config
+        self.learner = learner
+        self.collector = collector
+        self.writers = writers
+        self.counters = Counters()
+        self.stopwatch = Stopwatch(self.counters)
+
+    def run(self, updates: int) -> float:
+        """Do `updates` more; returns agent steps per second."""
+        start = time.perf_counter()
+        for _ in range(updates):
+            trajectory, episodes = self.collector.collect()
+            losses = self.learner.update(trajectory)
+            self.counters.advance(self.config.env_steps_per_update, self.collector.envs.frames_per_step, episodes)
+            self.stopwatch.tick()
+            if self.counters.updates % self.config.logging.every_updates == 0:
+                self.log(losses)
+        _wait_for(losses)
+        return updates * self.config.env_steps_per_update / (time.perf_counter() - start)
+
+    def log(self, losses: Losses) -> None:
+        """Write one line of metrics."""
+        self.writers.write(make_record(self.counters, losses, self.stopwatch.lap()))
+
+
+class Clock:
+    """The seconds of each row. The time of one row runs at any moment: that of the innermost call that has a row."""
+
+    def __init__(self) -> None:
+        self.seconds = dict.fromkeys(ROWS, 0.0)
+        self.row: str | None = None
+        self.since = 0.0
+
+    def switch(self, row: str | None) -> str | None:
+        """Let the time of `row` run from now on, or none; returns the row whose time ran."""
+        now = time.perf_counter()
+        if self.row is not None:
+            self.seconds[self.row] += now - self.since
+        before, self.row, self.since = self.row, row, now
+        return before
+
+    def timed(self, row: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """`function`, its time added to `row`, but for what it calls that has another row."""
+
+        def call(*inputs: Any) -> Any:
+            before = self.switch(row)
+            try:
+                return function(*inputs)
+            finally:
+                self.switch(before)
+
+        return call
+
+    def timed_work(self, row: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The same for a compiled function; its arrays become tensors before, in the time of the caller."""
+
+        def work(*tensors: Any) -> Any:
+            outputs = function(*tensors)
+            _wait_for(outputs)
+            return outputs
+
+        call = self.timed(row, work)
+        return lambda *inputs: call(*tf.nest.map_structure(tf.convert_to_tensor, inputs))
+
+
+@contextmanager
+def clocks_on(clock: Clock, loop: Loop) -> Iterator[None]:
+    """Put the clock on the parts of a loop, and take it off again."""
+    learner, collector = loop.learner, loop.collector
+    simulator = collector.envs._simulator
+    calls = (
+        (simulator, "step", EMULATOR),
+        (simulator, "reset", RESETS),
+        (collector, "act", TRANSFER),  # what is left of it beside the compiled function
+        (collector, "value", TRANSFER),
+        (learner, "update", TRANSFER),
+        (loop, "log", LOGGING),
+    )
+    compiled = ((learner, "_sample", FORWARD), (learner, "_value", FORWARD), (learner, "_update", UPDATE))
+    with ExitStack() as stack:
+        for owner, name, row in calls:
+            stack.enter_context(_replaced(owner, name, clock.timed(row, getattr(owner, name))))
+        for owner, name, row in compiled:
+            stack.enter_context(_replaced(owner, name, clock.timed_work(row, getattr(owner, name))))
+        clock.switch(PYTHON)  # all the rest
+        yield
+        clock.switch(None)
+
+
+@contextmanager
+def _replaced(owner: Any, name: str, function: Callable[..., Any]) -> Iterator[None]:
+    before = getattr(owner, name)
+    setattr(owner, name, function)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+def _wait_for(outputs: Any) -> None:
+    """A GPU may still be at work when a call returns."""
+    tf.nest.flatten(outputs)[0].numpy()
+
+
+# --- the floor --------------------------------------------------------------------------------------------------------
+
+
+class RandomPlayer:
+    """Plays random actions on a bare simulator: no book-keeping of episodes, no seed after the first."""
+
+    def __init__(self, simulator: Simulator, *, seed: int) -> None:
+        self.simulator = simulator
+        self.rng = np.random.default_rng(seed)
+        b = simulator.num_envs
+        simulator.reset(np.ones(b, np.bool_), self.rng.integers(2**31, size=b))
+
+    def play(self, steps: int) -> float:
+        """Do `steps` in each environment; returns agent steps per second over all of them."""
+        shape = (steps, self.simulator.num_envs)
+        actions = self.rng.integers(self.simulator.num_actions, size=shape, dtype=np.int32)
+        start = time.perf_counter()
+        for row in actions:
+            outcome = self.simulator.step(row)
+            ended = outcome.terminated | outcome.truncated
+            if ended.any():
+                self.simulator.reset(ended, None)
+        return actions.size / (time.perf_counter() - start)
+
+
+def forward_flops(model: keras.Model) -> list[int]:
+    """Floating-point operations for one observation in each layer with a kernel, in order.
+
+    A multiplication and an addition are two. What is not a matrix product or a convolution is not counted.
+    """
+    layers = [layer for layer in model.layers if hasattr(layer, "kernel")]
+    return [2 * prod(layer.kernel.shape) * prod(layer.output.shape[1:-1]) for layer in layers]
+
+
+def flops_per_step(model: keras.Model, rollout_length: int) -> float:
+    """Floating-point operations of acting and learning, for one agent step.
+
+    Forward, a step is seen when acting and again when learning, where one more follows every T. Backward goes
+    through the T alone and costs twice forward, for the gradients of inputs and of kernels; observations need none.
+    """
+    layers = forward_flops(model)
+    forward, backward = sum(layers), 2 * sum(layers) - layers[0]
+    return forward + forward * (rollout_length + 1) / rollout_length + backward
+
+
+def matrix_rate(precision: str) -> float:
+    """Floating-point operations per second of large matrix products, the median of a few."""
+    matrix = tf.ones((MATRIX_SIZE, MATRIX_SIZE), keras.DTypePolicy(precision).compute_dtype)
+    seconds = []
+    for _ in range(MATRIX_PRODUCTS):
+        start = time.perf_counter()
+        _wait_for(tf.linalg.matmul(matrix, matrix)[0, 0])
+        seconds.append(time.perf_counter() - start)
+    return 2 * MATRIX_SIZE**3 / median(seconds)
+
+
+def make_round(steps_per_second: float, emulator: float, flops_per_second: float, flops_per_step: float) -> Round:
+    """Set the speed of the loop against the floor; `emulator` is in agent steps per second too."""
+    floor = 1 / (1 / emulator + flops_per_step / flops_per_second)
+    return Round(
+        steps_per_second=steps_per_second,
+        emulator_steps_per_second=emulator,
+        flops_per_second=flops_per_second,
+        floor_steps_per_second=floor,
+        achieved=steps_per_second / floor,
+    )
+
+
+def _medians(rounds: Sequence[Round]) -> Round:
+    return Round(**{name: median(getattr(each, name) for each in rounds) for name in Round.model_fields})
+
+
+# --- what is said -----------------------------------------------------------------------------------------------------
+
+
+def table(now: Bench, then: Bench | None = None) -> Table:
+    """All figures; where an earlier measurement is given, with its own beside them, and the ratios."""
+    shown = Table("", box=None, show_header=then is not None, header_style="bold", pad_edge=False)
+    shown.columns[0].no_wrap = True
+    for heading in ("now", "") if then is None else ("now", "", "then", "now / then"):
+        shown.add_column(heading, justify="right")
+    earlier = {} if then is None else {name: value for name, value, _ in _figures(then)}
+    remarks = _remarks(now)
+    for name, value, form in _figures(now):
+        cells = [name, _cell(value, form), remarks.get(name, "")]
+        if then is not None:
+            before = earlier.get(name)
+            cells += [_cell(before, form), _cell(value / before if value and before else None, ".2f")]
+        shown.add_row(*cells)
+    return shown
+
+
+def games_ended(bench: Bench) -> str:
+    """What the table does not say, in a sentence."""
+    games = f"{bench.games:,} games ended" if bench.games else "No game ended, so resets are missing,"
+    return f"{games} in the {bench.steps // 2:,} steps whose time is shared out above."
+
+
+def differences(now: Bench, then: Bench) -> list[str]:
+    """What differs of the circumstances: configuration, machine, and versions of everything but a2c itself."""
+    here, there = _circumstances(now), _circumstances(then)
+    keys = [key for key in {**here, **there} if here.get(key) != there.get(key)]
+    return [f"{key} ({here.get(key)} now, {there.get(key)} then)" for key in keys]
+
+
+def _figures(bench: Bench) -> Iterator[tuple[str, float | None, str]]:
+    """Name, value, and its format."""
+    middle = bench.median
+    yield "agent steps/s", middle.steps_per_second, ",.0f"
+    yield "frames/s", bench.frames_per_second, ",.0f"
+    yield CLOCKED, sum(bench.milliseconds.values()), ".4f"
+    for row, milliseconds in bench.milliseconds.items():
+        yield f"  {row}", milliseconds, ".4f"
+    yield "floor, steps/s", middle.floor_steps_per_second, ",.0f"
+    yield "  emulator alone, steps/s", middle.emulator_steps_per_second, ",.0f"
+    yield "  network, MFLOP per step", bench.flops_per_step / 1e6, ",.2f"
+    yield "  matrices, GFLOP/s", middle.flops_per_second / 1e9, ",.0f"
+    yield ACHIEVED, middle.achieved, ".3f"
+    yield "peak memory, MB", bench.peak_memory / 1e6, ",.0f"
+    yield "memory now, MB", None if bench.memory is None else bench.memory / 1e6, ",.0f"
+
+
+def _remarks(bench: Bench) -> dict[str, str]:
+    """What stands beside a figure: its share, its range."""
+    total = sum(bench.milliseconds.values())
+    shares = {f"  {row}": f"{100 * milliseconds / total:.1f} %" for row, milliseconds in bench.milliseconds.items()}
+    achieved = [each.achieved for each in bench.rounds]
+    return {**shares, CLOCKED: "100 %", ACHIEVED: f"{min(achieved):.3f} to {max(achieved):.3f}"}
+
+
+def _cell(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+def _circumstances(bench: Bench) -> dict[str, Any]:
+    versions = {name: version for name, version in bench.versions.items() if name != "a2c"}
+    return {**_flat(bench.config), **bench.machine, **versions}
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return flat
+
+
+# --- this process and this machine ------------------------------------------------------------------------------------
+
+
+def _updates_per_chunk(config: Config, steps: int | None) -> int:
+    """Updates of each of the two chunks of a round."""
+    fewest = 2 * ROUNDS * config.env_steps_per_update
+    if steps is not None and steps < fewest:
+        raise UserError(
+            f"--steps {steps:,} is too little to time; {ROUNDS} rounds of 2 updates of "
+            f"{config.env_steps_per_update:,} steps take {fewest:,}."
+        )
+    return max(DEFAULT_STEPS if steps is None else steps, fewest) // fewest
+
+
+def _peak_memory() -> int:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _memory() -> int | None:
+    statm = Path("/proc/self/statm")
+    return int(statm.read_text().split()[1]) * resource.getpagesize() if statm.exists() else None
+
+
+def _cpu() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
