@@ -1,7 +1,7 @@
 """Training speed of a2c and its peers, side by side: `python benchmarks/peers.py`, where a2c is installed.
 
-Every contestant plays the same game in the same number of environments, with the same rollout length and number of
-threads. Each is a process of its own that is built and warmed up once. Then they are measured in turn, A B C, A B C and
+Every contestant plays the same game with the same number of threads, the peers in 16 environments with rollouts of 5
+steps, and ours as its preset says, which for `a2c:atari` is the same; --num-envs and --rollout-length set all. Each is a process of its own that is built and warmed up once. Then they are measured in turn, A B C, A B C and
 so on, for a few seconds each, while the others block on stdin; so whatever else the machine does meets all alike.
 Ratios are taken within each round. What a contestant includes and leaves out stands at the top of its file:
 
@@ -35,7 +35,8 @@ from a2c.envs import Game, atari_game, game_names
 
 Round = dict[str, dict[str, float]]  # contestant -> what was measured
 
-DEFAULT = ("a2c:atari", "sb3", "torch", "torch-compile", "torch-bf16", "tianshou")
+DEFAULT = ("a2c:atari", "a2c:fast", "sb3", "torch", "torch-compile", "torch-bf16", "tianshou")
+PEERS_NUM_ENVS, PEERS_ROLLOUT_LENGTH = 16, 5  # of the classic recipe
 MUCH = 0.05  # of all CPU time: other processes that take more in a round are worth a warning
 
 
@@ -72,11 +73,12 @@ def main() -> int:
 
 def parse() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description="Training speed of a2c and its peers, side by side.")
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     parser.add_argument("contestants", nargs="*", default=DEFAULT, help=f"default: {' '.join(DEFAULT)}")
     parser.add_argument("--game", default="Pong", help="an Atari game (default: %(default)s)")
-    parser.add_argument("--num-envs", type=positive, default=16, help="environments (default: %(default)s)")
-    parser.add_argument("--rollout-length", type=positive, default=5, help="steps of one update (default: %(default)s)")
+    parser.add_argument("--num-envs", type=positive, help="environments of each (default: see above)")
+    parser.add_argument("--rollout-length", type=positive, help="steps of one update (default: see above)")
     parser.add_argument("--threads", type=positive, default=os.cpu_count(), help="of each (default: all cores)")
     parser.add_argument("--rounds", type=positive, default=5, help="(default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=8.0, help="of one measurement (default: %(default)s)")
@@ -145,6 +147,7 @@ def our_command(name: str, game: Game, options: argparse.Namespace) -> list[str 
         "runtime.threads": options.threads,
     }
     config, _ = load_config(config=preset or None, env_id=game.name, overrides=common, assignments=assignments)
+    say(f"{name}: {config.env.num_envs} x {config.algorithm.rollout_length} steps")
     return command(Path(sys.executable), "ours.py", game, options, dump_config(config))
 
 
@@ -158,8 +161,8 @@ def command(python: Path, script: str, game: Game, options: argparse.Namespace, 
     settings = {
         "game": game.name,
         "rom": game.rom,
-        "num_envs": options.num_envs,
-        "rollout_length": options.rollout_length,
+        "num_envs": options.num_envs or PEERS_NUM_ENVS,
+        "rollout_length": options.rollout_length or PEERS_ROLLOUT_LENGTH,
         "threads": options.threads,
         "variant": variant,
     }
@@ -227,7 +230,7 @@ def report(results: dict[str, Any]) -> str:
     """What was measured, for people: medians over the rounds, and in brackets the smallest and the largest."""
     rounds: list[Round] = results["rounds"]
     names = list(results["versions"])
-    setting = "{game}, {num_envs} x {rollout_length} steps, {threads} threads; {rounds} rounds of {seconds:g} s"
+    setting = "{game}, {threads} threads; {rounds} rounds of {seconds:g} s"
     lines = [setting.format(**results["setting"]), ", ".join(results["machine"].values()), ""]
     lines += [*aligned([headings(names), *(row(name, names, rounds) for name in names)]), ""]
     lines += [f"{name} is left out. {reason}" for name, reason in results["left_out"].items()]

@@ -14,6 +14,8 @@ from a2c.envs import make_vec_env
 SETTINGS = {
     "paddle, fire, no-ops, sticky": ("Breakout", 230, {"sticky_action_probability": 0.25}),
     "pixel for pixel through game over": ("Breakout", 200, {"noop_max": 7}),
+    "a seed at every episode": ("Breakout", 200, {"reseed_after": 0}),
+    "a seed after some episodes": ("Breakout", 400, {"reseed_after": 200, "sticky_action_probability": 0.25}),
     "no fire in the game": ("Freeway", 60, {"sticky_action_probability": 0.25}),
     "no fire wanted": ("Pong", 60, {"fire_reset": False}),
     "no no-ops": ("MsPacman", 60, {"noop_max": 0}),
