@@ -1,8 +1,9 @@
 """Training speed of a2c and its peers, side by side: `python benchmarks/peers.py`, where a2c is installed.
 
 Every contestant plays the same game with the same number of threads, the peers in 16 environments with rollouts of 5
-steps, and ours as its preset says, which for `a2c:atari` is the same; --num-envs and --rollout-length set all. Each is a process of its own that is built and warmed up once. Then they are measured in turn, A B C, A B C and
-so on, for a few seconds each, while the others block on stdin; so whatever else the machine does meets all alike.
+steps, and ours as its preset says, which for `a2c:atari` is the same; --num-envs and --rollout-length set all. Each is
+a process of its own that is built and warmed up once. Then they are measured in turn, A B C, A B C and so on, for a few
+seconds each, while the others block on stdin; so whatever else the machine does meets all alike.
 Ratios are taken within each round. What a contestant includes and leaves out stands at the top of its file:
 
     a2c[:PRESET[,section.key=value...]] contestants/ours.py: as `a2c train` runs it; without a preset, the game's own
