@@ -1,8 +1,8 @@
 """Checkpoints: all that a run needs to go on exactly, in one plain .npz file, written atomically.
 
 A file holds `meta` (JSON: format, versions, config, counters), `model/*`, `optimizer/*` (every variable, the
-iteration counter included) and `collector/*` (the action stream's counter, and for each environment the number
-of its running episode and the actions taken in it; the episode is played again from its seed). No pickles:
+iteration counter included) and `collector/*` (the action stream's counter, and for each environment the numbers
+of its running episode and series, and the actions taken since its seed; they are played again from there). No pickles:
 reading a file never runs code.
 """
 

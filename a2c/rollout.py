@@ -89,7 +89,7 @@ class RolloutCollector:
         return {"draws": np.array(self.draws), **self.envs.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on exactly where `state` was taken: the running episodes are played again up to there."""
+        """Go on exactly where `state` was taken: the running series of episodes are played again up to there."""
         draws = int(state["draws"])
         if not 0 <= draws < 2**63:
             raise ValueError(f"draws={draws}")
