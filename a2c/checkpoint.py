@@ -208,6 +208,18 @@ def write_atomically(path: Path, text: str) -> None:
     temporary.replace(path)
 
 
+def write_result(path: Path, text: str) -> None:
+    """`write_atomically` where the user said so.
+
+    Raises:
+        UserError: where the file cannot be written.
+    """
+    try:
+        write_atomically(path, text)
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror}.") from None
+
+
 def _variables(prefix: str, variables: list[Any]) -> dict[str, np.ndarray]:
     return {f"{prefix}/{i:03d}-{v.path.rsplit('/', 1)[-1]}": np.asarray(v) for i, v in enumerate(variables)}
 

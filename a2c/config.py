@@ -211,6 +211,14 @@ def dump_config(config: Config) -> dict[str, Any]:
     return config.model_dump(mode="json")
 
 
+def dotted(values: dict[str, Any]) -> dict[str, Any]:
+    """The values of sections, as of `dump_config`, under the dotted keys of `lookup`."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        flat |= {f"{name}.{key}": v for key, v in value.items()} if isinstance(value, dict) else {name: value}
+    return flat
+
+
 def parse_assignment(text: str) -> tuple[str, Any]:
     """Split `section.key=value`; the value is read as YAML, so `1e-3`, `true` and `[64, 64]` mean what they say."""
     key, separator, raw = text.partition("=")

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from a2c.checkpoint import find_checkpoint, restore_weights, versions, write_atomically
-from a2c.config import Config, UserError
+from a2c.checkpoint import find_checkpoint, restore_weights, versions, write_result
+from a2c.config import Config
 from a2c.envs import VecEnv, atari_game, human_normalized, make_vec_env
 from a2c.learner import Learner, build_learner
 from a2c.runtime import setup, stream_seed
@@ -49,10 +49,7 @@ class EvalResult:
         Raises:
             UserError: where the file cannot be written.
         """
-        try:
-            write_atomically(path, json.dumps(asdict(self), indent=2) + "\n")
-        except OSError as error:
-            raise UserError(f"{path} cannot be written: {error.strerror}.") from None
+        write_result(path, json.dumps(asdict(self), indent=2) + "\n")
 
 
 def evaluate(

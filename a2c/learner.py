@@ -209,7 +209,7 @@ def compiled(function: Callable[..., Any], mode: str, *signature: Any) -> Callab
     if mode != "eager":
         # the trace itself: called with flat tensors it takes half the time of tf.function, which looks for it first
         execute = tf.function(flat, input_signature=specs, jit_compile=mode == "xla").get_concrete_function()
-    return lambda *inputs: execute(*map(_tensor, tf.nest.flatten(inputs), specs))
+    return lambda *inputs: execute(*[_tensor(x, spec) for x, spec in zip(tf.nest.flatten(inputs), specs, strict=True)])
 
 
 def _tensor(value: Any, spec: tf.TensorSpec) -> tf.Tensor:

@@ -11,7 +11,7 @@ import platform
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from math import prod
 from pathlib import Path
@@ -25,8 +25,8 @@ import tensorflow as tf
 from pydantic import BaseModel, ValidationError
 from rich.table import Table
 
-from a2c.checkpoint import versions, write_atomically
-from a2c.config import Config, UserError, dump_config
+from a2c.checkpoint import versions, write_result
+from a2c.config import Config, UserError, dotted, dump_config
 from a2c.envs import make_simulator, make_vec_env
 from a2c.envs.vector import Simulator
 from a2c.learner import Learner, build_learner
@@ -80,10 +80,7 @@ class Bench(BaseModel, frozen=True, extra="forbid"):
         Raises:
             UserError: where the file cannot be written.
         """
-        try:
-            write_atomically(path, self.model_dump_json(indent=2) + "\n")
-        except OSError as error:
-            raise UserError(f"{path} cannot be written: {error.strerror}.") from None
+        write_result(path, self.model_dump_json(indent=2) + "\n")
 
 
 def read_bench(path: Path) -> Bench:
@@ -407,14 +404,7 @@ def _cell(value: float | None, form: str) -> str:
 
 def _circumstances(bench: Bench) -> dict[str, Any]:
     versions = {name: version for name, version in bench.versions.items() if name != "a2c"}
-    return {**_flat(bench.config), **bench.machine, **versions}
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return flat
+    return {**dotted(bench.config), **bench.machine, **versions}
 
 
 # --- this process and this machine ------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from a2c.analysis.statistics import (
     stratified_interval,
 )
 from a2c.checkpoint import read_checkpoint, step_file, step_files, write_atomically
-from a2c.config import Config, UserError, build_config, dump_config, env_slug, read_config_file
+from a2c.config import Config, UserError, build_config, dotted, dump_config, env_slug, read_config_file
 from a2c.envs import atari_game, human_normalized
 from a2c.metrics import WINDOW
 
@@ -285,10 +285,7 @@ def _run_config(folder: Path) -> Config:
 
 
 def _without(values: dict[str, Any], *keys: str) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        flat |= {f"{name}.{key}": v for key, v in value.items()} if isinstance(value, dict) else {name: value}
-    return {key: value for key, value in flat.items() if key not in keys}
+    return {key: value for key, value in dotted(values).items() if key not in keys}
 
 
 def _lines(folder: Path) -> list[dict[str, Any]]:
