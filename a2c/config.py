@@ -94,6 +94,8 @@ class OptimizerConfig(Section):
     beta_2: Annotated[float, Field(ge=0, lt=1)] = 0.999  # Adam
     epsilon: Positive = 1e-5  # [zoo], [oa]
     max_grad_norm: Positive = 0.5  # [zoo], [oa]: global norm
+    # what to do where the loss or the gradients are not finite; the update is applied in neither case
+    on_nan: Literal["stop", "skip"] = "stop"
 
 
 class RuntimeConfig(Section):
@@ -126,6 +128,7 @@ class CheckpointConfig(Section):
     """What is kept to go on from."""
 
     every_updates: PositiveInt = 2_000
+    every_minutes: NonNegative = 10.0  # as well, where updates are slow; 0 = by updates alone
     keep: PositiveInt = 3  # the last N; the best by episode return is kept besides
 
 
