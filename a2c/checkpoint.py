@@ -1,27 +1,32 @@
-"""Checkpoints: all that a run needs to go on exactly, in one plain .npz file, written atomically.
+"""Checkpoints: all that a run needs to go on exactly, in one sealed file of plain arrays, written atomically.
 
 A file holds `meta` (JSON: format, versions, config, counters), `model/*`, `optimizer/*` (every variable, the
 iteration counter included) and `collector/*` (the action stream's counter, and for each environment the numbers
-of its running episode and series, and the actions taken since its seed; they are played again from there). No pickles:
-reading a file never runs code.
+of its running episode and series, and the actions taken since its seed; they are played again from there). Reading a
+file never runs code, nor takes more memory than it is long.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
+import shlex
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from a2c.config import Config, UserError, build_config, dump_config
+from a2c.archive import DamagedError, read_archive, write_archive
+from a2c.config import Config, UserError, build_config, dump_config, env_slug
 from a2c.learner import Learner
 from a2c.metrics import WINDOW, Counters
+from a2c.model import weight_shapes
 from a2c.rollout import RolloutCollector
 
-FORMAT = 1
+FORMAT = 2
+_UNSEALED = 1  # the format before: no checksum, and other games from the same seed, so fit for evaluation alone
 BEST = "best.npz"
 STEP_FILE = re.compile(r"step-\d{12,}\.npz")
 
@@ -55,9 +60,20 @@ class Checkpoints:
         self.learner = learner
         self.collector = collector
         self.counters = counters
+        self._saved_at = time.monotonic()  # which no setting of the clock moves
+
+    def due(self) -> bool:
+        """Whether it is time for a checkpoint, by updates or by minutes."""
+        every_updates, every_minutes = self.config.checkpoint.every_updates, self.config.checkpoint.every_minutes
+        by_time = 0 < 60 * every_minutes <= time.monotonic() - self._saved_at
+        return by_time or self.counters.updates % every_updates == 0
 
     def save(self) -> Path:
-        """Write `checkpoints/step-<env_steps>.npz`, refresh `best.npz` where it is the best, drop old ones."""
+        """Write `checkpoints/step-<env_steps>.npz`, refresh `best.npz` where it is the best, drop old ones.
+
+        Raises:
+            OSError: where it cannot be written; those of before are as they were.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
         is_best = self._note_best()
         meta = {
@@ -68,38 +84,42 @@ class Checkpoints:
         }
         arrays = {
             "meta": np.frombuffer(json.dumps(meta).encode(), np.uint8),
-            **_variables("model", self.learner.model.variables),
-            **_variables("optimizer", self.learner.optimizer.variables),
+            **learner_arrays(self.learner),
             **{f"collector/{key}": array for key, array in self.collector.state().items()},
         }
         path = self._path()
-        temporary = _write(path, arrays)
-        if is_best:
-            # linked before the rename: a kill between the two leaves a best that the resumed run makes again
-            _link(temporary, self.folder / BEST)
-        temporary.replace(path)
-        _sync(self.folder)
+        write_archive(path, arrays, also=[self.folder / BEST] if is_best else [])
         older = [file for file in step_files(self.folder) if file.name < path.name]
         for file in older[: len(older) + 1 - self.config.checkpoint.keep]:
             file.unlink()
+        self._saved_at = time.monotonic()
         return path
 
-    def restore(self, saved: Saved) -> None:
+    def restore(self, saved: Saved) -> int:
         """Go on exactly where `saved` was written; later checkpoints, damaged as they must be, are dropped.
+
+        Returns:
+            How many environments could not be played again to where they were, and start new games instead.
 
         Raises:
             UserError: where the file does not fit this model, optimizer or environment.
         """
+        if saved.meta["format"] != FORMAT:
+            raise UserError(
+                f"{saved.path} is of an older version of a2c (format {saved.meta['format']}, this one goes on from "
+                f"{FORMAT}): it can be evaluated, not resumed; go on with that version, or start a new run."
+            )
         restore_weights(self.learner, saved)
         _assign(self.learner.optimizer.variables, saved, "optimizer")
         self.counters.restore(saved.meta["counters"])
         try:
-            self.collector.restore(saved.group("collector"))
+            lost = self.collector.restore(saved.group("collector"))
         except (KeyError, ValueError, TypeError, OverflowError, IndexError) as error:
-            raise UserError(f"{saved.path} is not a whole checkpoint: {error!r}; use another one.") from None
+            raise UserError(f"{saved.path} is not a whole checkpoint: {error!r}.") from None
         for file in step_files(self.folder):
             if file.name > self._path().name:
                 file.unlink()
+        return lost
 
     def _path(self) -> Path:
         return step_file(self.folder, self.counters.env_steps)
@@ -110,6 +130,17 @@ class Checkpoints:
         if is_best:
             self.counters.best_return = mean
         return is_best
+
+
+def demand_network(saved: Saved, observation_space: Any, num_actions: int) -> None:
+    """Refuse a checkpoint whose network is not that of its configuration, before memory is taken for that one.
+
+    Raises:
+        UserError: where it is so.
+    """
+    wanted = weight_shapes(saved.config.model, observation_space, num_actions)
+    if wanted != [array.shape for array in saved.group("model").values()]:
+        raise _misfit(saved, "model", len(wanted))
 
 
 def restore_weights(learner: Learner, saved: Saved) -> None:
@@ -124,20 +155,30 @@ def read_checkpoint(path: Path) -> Saved:
         UserError: where it is missing, cut short, damaged, of another format, or no checkpoint at all.
     """
     try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            meta = json.loads(file["meta"].tobytes())
-            arrays = {key: file[key] for key in file.files if key != "meta"}
-            form = meta["format"]
+        arrays, sealed = read_archive(path)
+        meta = json.loads(arrays.pop("meta").tobytes())
+        form = dict(meta)["format"]
     except FileNotFoundError:
         raise UserError(f"There is no checkpoint {path}.") from None
-    except Exception as error:  # whatever zipfile, its decompressors, numpy and json raise on hostile bytes
-        reason = error.__class__.__name__
-        raise UserError(f"{path} is damaged or not a checkpoint of a2c ({reason}); use another one.") from None
-    if form != FORMAT:
-        raise UserError(f"{path} has format {form!r}, this version of a2c reads format {FORMAT}; use that version.")
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
+    except DamagedError as error:
+        raise UserError(f"{path} is damaged or not a checkpoint of a2c: {error}.") from None
+    except Exception as error:  # whatever json raises on hostile bytes
+        reason = type(error).__name__
+        raise UserError(f"{path} is damaged or not a checkpoint of a2c: {reason}.") from None
+    if type(form) is not int or form not in (_UNSEALED, FORMAT):
+        raise UserError(
+            f"{path} is of format {str(form)[:20]!r}, this version of a2c reads formats {_UNSEALED} and {FORMAT}; "
+            "use the version that wrote it."
+        )
+    if form == FORMAT and not sealed:
+        raise UserError(f"{path} is damaged: it has no checksum at its end.")
+    if form == _UNSEALED and isinstance(meta.get("counters"), dict):
+        meta["counters"].setdefault("skipped_updates", 0)
     config = build_config(meta.get("config"), where=str(path))
     if not _are_counters(meta.get("counters")):
-        raise UserError(f"{path} is damaged: its counters are not those of a run; use another one.")
+        raise UserError(f"{path} is damaged: its counters are not those of a run.")
     return Saved(path, config, meta, arrays)
 
 
@@ -146,21 +187,23 @@ def _are_counters(counters: Any) -> bool:
     fresh = Counters().state()
     if not isinstance(counters, dict) or counters.keys() != fresh.keys():
         return False
-    numbers = [*counters["returns"], *counters["lengths"]] if _are_lists(counters) else [None]
-    numbers += [counters["seconds"], *([] if counters["best_return"] is None else [counters["best_return"]])]
-    counts = [counters[name] for name in ("updates", "env_steps", "frames", "episodes")]
-    return all(type(n) in (int, float) for n in numbers) and all(type(n) is int and n >= 0 for n in counts)
+    values = dict(counters)
+    returns, lengths = values.pop("returns"), values.pop("lengths")
+    if not isinstance(returns, list) or not isinstance(lengths, list):
+        return False
+    best = values.pop("best_return")
+    numbers = [*returns, *lengths, values.pop("seconds"), *([] if best is None else [best])]
+    return all(type(n) in (int, float) for n in numbers) and all(
+        type(n) is int and 0 <= n < 2**63 for n in values.values()
+    )
 
 
-def _are_lists(counters: dict[str, Any]) -> bool:
-    return isinstance(counters["returns"], list) and isinstance(counters["lengths"], list)
-
-
-def find_checkpoint(path: Path) -> tuple[Saved, list[str]]:
+def find_checkpoint(path: Path, warn: Callable[[str], None] = lambda text: None) -> Saved:
     """The checkpoint that `path` means: a file itself, a run folder its latest good one.
 
-    Returns:
-        The checkpoint, and a sentence for each damaged file that was passed over.
+    Args:
+        path: a file or a run folder.
+        warn: called with a sentence for each damaged file that is passed over.
 
     Raises:
         UserError: where there is none.
@@ -168,18 +211,49 @@ def find_checkpoint(path: Path) -> tuple[Saved, list[str]]:
     if not path.exists():
         raise UserError(f"There is no run folder or checkpoint {path}.")
     if path.is_file():
-        return read_checkpoint(path), []
+        return read_checkpoint(path)
     folder = path / "checkpoints"
-    passed_over: list[str] = []
-    for file in reversed(step_files(folder)):
+    latest_first = step_files(folder)[::-1]
+    damages: list[str] = []
+    for file in latest_first:
         try:
-            return read_checkpoint(file), passed_over
+            saved = read_checkpoint(file)
         except UserError as error:
-            passed_over.append(str(error))
-    if passed_over:
+            damages.append(str(error))
+            continue
+        for text in damages:
+            warn(f"{text.rstrip('.')}: the one before is used, {file.name}.")
+        return saved
+    if damages:
         best = f" Try {folder / BEST}." if (folder / BEST).exists() else ""
-        raise UserError(f"No checkpoint of {path} can be read; the latest: {passed_over[0]}{best}")
+        raise UserError(f"No checkpoint of {path} can be read; the latest: {damages[0]}{best}")
     raise UserError(f"{path} holds no checkpoint (checkpoints/step-*.npz); name a run folder or a checkpoint file.")
+
+
+def demand_trust(saved: Saved, env_id: str | None) -> None:
+    """Refuse a checkpoint of another environment, and one whose environment is code that nobody asked for.
+
+    Args:
+        saved: a checkpoint, perhaps a stranger's.
+        env_id: the environment that the user named, if any.
+
+    Raises:
+        UserError: where it is not that of the checkpoint, or is `module:Id` there and was not named.
+    """
+    stored = saved.config.env.id
+    if env_id is None and ":" in stored:
+        raise UserError(
+            f"{saved.path} is of the environment {stored!r}, so that code of that module would be run; if you trust "
+            f"it, say so with --env {stored}."
+        )
+    if env_id is not None and env_id != stored and (":" in stored or env_slug(env_id) != env_slug(stored)):
+        raise UserError(f"{saved.path} was trained on {stored}, not on {env_id}; leave --env out, or name that.")
+
+
+def resume_command(run_dir: Path, config: Config) -> str:
+    """What to type to go on with a run."""
+    words = ["a2c", "resume", str(run_dir), *(["--env", config.env.id] if ":" in config.env.id else [])]
+    return shlex.join(words)
 
 
 def step_file(folder: Path, env_steps: int) -> Path:
@@ -201,23 +275,12 @@ def versions() -> dict[str, str]:
     return {"python": python_version(), **{name: version(name) for name in packages}}
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a text file under a temporary name, then rename it: whole or not at all."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
-
-
-def write_result(path: Path, text: str) -> None:
-    """`write_atomically` where the user said so.
-
-    Raises:
-        UserError: where the file cannot be written.
-    """
-    try:
-        write_atomically(path, text)
-    except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror}.") from None
+def learner_arrays(learner: Learner) -> dict[str, np.ndarray]:
+    """Every variable of the network and of its optimizer, under the names they have in a file."""
+    return {
+        **_variables("model", learner.model.variables),
+        **_variables("optimizer", learner.optimizer.variables),
+    }
 
 
 def _variables(prefix: str, variables: list[Any]) -> dict[str, np.ndarray]:
@@ -227,36 +290,14 @@ def _variables(prefix: str, variables: list[Any]) -> dict[str, np.ndarray]:
 def _assign(variables: list[Any], saved: Saved, prefix: str) -> None:
     arrays = list(saved.group(prefix).values())
     wanted = [(tuple(v.shape), np.dtype(v.dtype)) for v in variables]
-    found = [(a.shape, a.dtype) for a in arrays]
-    if wanted != found:
-        raise UserError(
-            f"{saved.path} does not fit: its {prefix} has {len(found)} arrays of other shapes or types than the "
-            f"{len(wanted)} of this configuration."
-        )
+    if wanted != [(a.shape, a.dtype) for a in arrays]:
+        raise _misfit(saved, prefix, len(variables))
     for variable, array in zip(variables, arrays, strict=True):
         variable.assign(array)
 
 
-def _write(path: Path, arrays: dict[str, np.ndarray]) -> Path:
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.unlink(missing_ok=True)  # a killed session's may be linked to best.npz: never write into it
-    with temporary.open("wb") as file:
-        np.savez(file, allow_pickle=False, **arrays)
-        file.flush()
-        os.fsync(file.fileno())
-    return temporary
-
-
-def _link(source: Path, target: Path) -> None:
-    temporary = target.with_name(f".{target.name}.tmp")
-    temporary.unlink(missing_ok=True)
-    temporary.hardlink_to(source)
-    temporary.replace(target)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _misfit(saved: Saved, prefix: str, wanted: int) -> UserError:
+    return UserError(
+        f"{saved.path} does not fit: its {prefix} has {len(saved.group(prefix))} arrays of other shapes or types than "
+        f"the {wanted} of its configuration here."
+    )

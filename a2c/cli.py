@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Iterator
 from datetime import datetime
@@ -34,8 +35,18 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-out = Console(highlight=False, emoji=False)
-err = Console(stderr=True, highlight=False, emoji=False)
+
+
+class Terminal(Console):
+    """A console that leaves to us what to do where its reader is gone; rich's own would exit at once."""
+
+    def on_broken_pipe(self) -> None:
+        """Called while the error is handled."""
+        raise BrokenPipeError
+
+
+out = Terminal(highlight=False, emoji=False)
+err = Terminal(stderr=True, highlight=False, emoji=False)
 
 
 class ComparisonPart(StrEnum):
@@ -45,6 +56,13 @@ class ComparisonPart(StrEnum):
     why = "why"
     growth = "growth"
     convergence = "convergence"
+
+
+class OnNanChoice(StrEnum):
+    """What to do where an update is not finite."""
+
+    stop = "stop"
+    skip = "skip"
 
 
 class Mode(StrEnum):
@@ -61,7 +79,7 @@ def main() -> None:
     try:
         sys.exit(app(standalone_mode=False))
     except UserError as error:
-        fail(str(error))
+        fail(str(error), error.exit_code)
     except TyperException as error:
         message = error.format_message()
         if not message:
@@ -70,17 +88,17 @@ def main() -> None:
     except (typer.Abort, KeyboardInterrupt):
         sys.exit(130)
     except BrokenPipeError:
-        # the reader of our output has left: not an error; keep Python from complaining while it flushes
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
+        # the reader of our output has left: not an error
+        _drop_output()
+        sys.exit(128 + signal.SIGPIPE)
     except OSError as error:
         fail(f"{error.filename or 'a file'}: {error.strerror or error}.")
 
 
-def fail(sentence: str) -> None:
-    """Print one sentence on stderr and exit with code 2."""
+def fail(sentence: str, code: int = 2) -> None:
+    """Print one sentence on stderr and exit."""
     _warn(" ".join(sentence.split()))
-    sys.exit(2)
+    sys.exit(code)
 
 
 def complete_env(incomplete: str) -> list[str]:
@@ -109,6 +127,14 @@ def print_version(wanted: bool) -> None:
 
 
 Steps = Annotated[int | None, typer.Option("--steps", min=1, help="Agent steps over all environments.")]
+TrustedEnv = Annotated[
+    str | None,
+    typer.Option("--env", help="Its environment; must be said where it is module:Id, since that runs code."),
+]
+OnNan = Annotated[
+    OnNanChoice | None,
+    typer.Option(help="Where loss or gradients are not finite; the update is never applied.  [default: stop]"),
+]
 Episodes = Annotated[int | None, typer.Option(min=1, help="Whole games to play.  [default: the run's own, else 20]")]
 
 
@@ -153,19 +179,30 @@ def train(
             autocompletion=complete_set,
         ),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with --run-dir if it holds a checkpoint.")] = False,
+    on_nan: OnNan = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--auto-resume", "--resume", help="Go on with --run-dir if it holds a checkpoint, for whatever restarts it."
+        ),
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")] = False,
 ) -> None:
     """Train an agent."""
     if resume and run_dir is None:
-        raise UserError("--resume needs --run-dir, the run to go on with; or use `a2c resume RUN`.")
-    overrides = {"total_env_steps": steps, "seed": seed, "runtime.mode": _mode(eager, mode)}
+        raise UserError("--auto-resume needs --run-dir, the run to go on with; or use `a2c resume RUN`.")
+    overrides = {
+        "total_env_steps": steps,
+        "seed": seed,
+        "runtime.mode": _mode(eager, mode),
+        "optimizer.on_nan": on_nan and on_nan.value,
+    }
     settings, source = load_config(config=config, env_id=env, overrides=overrides, assignments=set_ or [])
     if resume and run_dir is not None and any(run_dir.glob("checkpoints/step-*.npz")):
-        stored = quietly("a2c.checkpoint").find_checkpoint(run_dir)[0].config
+        stored = _stored_config(run_dir, env)
         total = settings.total_env_steps if _gives_steps(steps, set_) else stored.total_env_steps
         if not (config or env or seed is not None or eager or mode or set_):
-            settings = stored
+            settings = _with_on_nan(stored, on_nan)
         _resume(settings.model_copy(update={"total_env_steps": total}), run_dir, quiet=quiet)
         return
     run_dir = run_dir or _default_run_dir(settings)
@@ -176,19 +213,22 @@ def train(
 @app.command("resume")
 def resume_(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
+    env: TrustedEnv = None,
     steps: Annotated[int | None, typer.Option(min=1, help="A new total of agent steps.  [default: as started]")] = None,
+    on_nan: OnNan = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")] = False,
 ) -> None:
     """Go on with a run from its latest checkpoint, exactly as if it had never stopped."""
     if run.is_file():
         raise UserError(f"{run} is a file; name the run's folder.")
-    settings = quietly("a2c.checkpoint").find_checkpoint(run)[0].config
+    settings = _with_on_nan(_stored_config(run, env), on_nan)
     _resume(settings.model_copy(update={"total_env_steps": steps or settings.total_env_steps}), run, quiet=quiet)
 
 
 @app.command("eval")
 def eval_(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="A run's folder or a checkpoint.")],
+    env: TrustedEnv = None,
     episodes: Episodes = None,
     greedy: Annotated[
         bool | None,
@@ -210,7 +250,7 @@ def eval_(
             status.update(f"{len(scores)} games, mean {sum(scores) / len(scores):.2f}")
 
         result = evaluation.evaluate(
-            path, episodes=episodes, greedy=greedy, seed=seed, on_episode=on_episode, warn=_warn
+            path, episodes=episodes, greedy=greedy, seed=seed, env_id=env, on_episode=on_episode, warn=_warn
         )
     if json_file is not None:
         result.write(json_file)
@@ -386,10 +426,19 @@ def _silenced_stderr() -> Iterator[None]:
 def _run(config: Config, run_dir: Path, headline: str, *, resume: bool, quiet: bool) -> None:
     training = quietly("a2c.training")
     summary = training.train(config, run_dir, resume=resume, progress=_progress(headline, quiet=quiet), warn=_warn)
+    if summary.signal in (signal.SIGHUP, signal.SIGPIPE):
+        _drop_output()  # nobody reads it any more
     if not quiet:
-        _print_summary(summary)
+        _print_summary(summary, config)
     if summary.signal is not None:
         raise typer.Exit(128 + summary.signal)
+
+
+def _drop_output() -> None:
+    """Write to nowhere, so that neither we nor Python at its end fail on a terminal or pipe that is gone."""
+    with Path(os.devnull).open("wb") as nothing:
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(nothing.fileno(), stream.fileno())
 
 
 def _progress(headline: str, *, quiet: bool) -> Progress:
@@ -403,6 +452,18 @@ def _progress(headline: str, *, quiet: bool) -> Progress:
 def _resume(config: Config, run_dir: Path, *, quiet: bool) -> None:
     headline = f"{config.env.id}: going on in {run_dir} to {config.total_env_steps:,} steps"
     _run(config, run_dir, headline, resume=True, quiet=quiet)
+
+
+def _stored_config(run_dir: Path, env_id: str | None) -> Config:
+    checkpoint = quietly("a2c.checkpoint")
+    saved = checkpoint.find_checkpoint(run_dir)
+    checkpoint.demand_trust(saved, env_id)
+    return saved.config  # type: ignore[no-any-return]
+
+
+def _with_on_nan(config: Config, on_nan: OnNanChoice | None) -> Config:
+    choice = config.optimizer.on_nan if on_nan is None else on_nan.value
+    return config.model_copy(update={"optimizer": config.optimizer.model_copy(update={"on_nan": choice})})
 
 
 def _gives_steps(steps: int | None, assignments: list[str] | None) -> bool:
@@ -432,7 +493,7 @@ def _print(text: str) -> None:
     out.print(text, markup=False, soft_wrap=True)
 
 
-def _print_summary(summary: TrainSummary) -> None:
+def _print_summary(summary: TrainSummary, config: Config) -> None:
     counters = summary.counters
     score = "no game ended yet"
     if counters.return_mean is not None:
@@ -441,7 +502,8 @@ def _print_summary(summary: TrainSummary) -> None:
     if summary.evaluation is not None:
         _print_evaluation(summary.evaluation)
     if summary.signal is not None:
-        _print(f"Stopped and saved. Go on with:\n  a2c resume {summary.run_dir}")
+        command = quietly("a2c.checkpoint").resume_command(summary.run_dir, config)
+        _print(f"Stopped and saved. Go on with:\n  {command}")
     else:
         _print(f"Saved in {summary.run_dir}. Play whole games with it:\n  a2c eval {summary.run_dir}")
 
@@ -460,7 +522,7 @@ def _print_evaluation(result: EvalResult) -> None:
 
 
 def _print_comparison(report: Any, result: Any) -> None:
-    wide = out if out.is_terminal else Console(highlight=False, emoji=False, width=200)  # a file has no margin
+    wide = out if out.is_terminal else Terminal(highlight=False, emoji=False, width=200)  # a file has no margin
     files = report.write_report(result, shlex.join(["a2c", *sys.argv[1:]]))
     for table in report.tables(result):
         shown = Table(title=escape(table.title), title_justify="left", box=None, header_style="bold")

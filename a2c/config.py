@@ -11,50 +11,79 @@ from __future__ import annotations
 
 import difflib
 import re
+import reprlib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-NonNegativeInt = Annotated[int, Field(ge=0)]
-PositiveInt = Annotated[int, Field(ge=1)]
-Size = Annotated[int, Field(ge=1, le=65_536)]  # of what memory is allocated for
-NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Probability = Annotated[float, Field(ge=0, le=1)]
+# The version of what the keys mean, which a run writes into its config.yaml, and what each version changed.
+SCHEMA = 2
+CHANGES = {2: "an Atari environment is seeded after env.reseed_after steps, no longer at every episode"}
 
 
 class UserError(Exception):
     """A mistake of the user's, told in one sentence: what was wrong, what is allowed, what to do."""
 
+    exit_code = 2
+
+
+class CrashError(UserError):
+    """No mistake of the user's: the program, or an environment, failed; told in one sentence all the same."""
+
+    exit_code = 1
+
+
+def _no_truth_value(value: Any) -> Any:
+    if isinstance(value, bool):  # pydantic would take true for 1
+        raise ValueError("not a number")
+    return value
+
+
+def _printable(value: str) -> str:
+    if not value.isprintable():  # names end up on screens and in the names of folders
+        raise ValueError("not printable")
+    return value
+
+
+NUMBER = BeforeValidator(_no_truth_value)
+Text = Annotated[str, Field(max_length=200), AfterValidator(_printable)]
+NonNegativeInt = Annotated[int, Field(ge=0, le=2**63 - 1), NUMBER]
+PositiveInt = Annotated[int, Field(ge=1, le=2**63 - 1), NUMBER]
+Size = Annotated[int, Field(ge=1, le=65_536), NUMBER]  # of what memory is allocated for
+NonNegative = Annotated[float, Field(ge=0), NUMBER]
+Positive = Annotated[float, Field(gt=0), NUMBER]
+Probability = Annotated[float, Field(ge=0, le=1), NUMBER]
+LAYERS = 64  # the most that a network may have of one kind
+
 
 class Section(BaseModel):
-    """Base of all configuration models: frozen, strict about unknown keys."""
+    """Base of all configuration models: frozen, strict about unknown keys, finite."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class EnvConfig(Section):
     """The environment and everything between it and the agent."""
 
-    id: str = "Pong"  # an Atari game, a toy (Catch, Bandit, Chain), any Gymnasium id, or module:Id-v0
+    id: Text = "Pong"  # an Atari game, a toy (Catch, Bandit, Chain), any Gymnasium id, or module:Id-v0
     backend: Literal["native", "wrappers"] = "native"  # ale-py's C++ vector env, or Gymnasium's wrapper stack
-    num_envs: Annotated[int, Field(ge=1, le=4096)] = 16  # [zoo]
-    threads: Annotated[int, Field(ge=0, le=1024)] = 0  # emulator threads; 0 = one per core
+    num_envs: Annotated[int, Field(ge=1, le=4096), NUMBER] = 16  # [zoo]
+    threads: Annotated[int, Field(ge=0, le=1024), NUMBER] = 0  # emulator threads; 0 = one per core
     sticky_action_probability: Probability = 0.0  # [zoo]; 0.25 is Machado et al. 2018, see configs/machado.yaml
     full_action_space: bool = False  # all 18 actions instead of the game's own
     cut_on_life_loss: bool = True  # [zoo], [oa]: a lost life ends the return, never the game
     reward_clipping: Literal["auto", "sign", "none"] = "auto"  # for the loss only; auto = sign on Atari [oa]
-    frame_skip: Annotated[int, Field(ge=1, le=1000)] = 4  # [ale]
-    frame_stack: Annotated[int, Field(ge=1, le=15)] = 4  # [ale]
-    screen_size: Annotated[int, Field(ge=16, le=210)] = 84  # [ale]; pixels of each side
-    noop_max: Annotated[int, Field(ge=0, le=100_000)] = 30  # [ale]
+    frame_skip: Annotated[int, Field(ge=1, le=1000), NUMBER] = 4  # [ale]
+    frame_stack: Annotated[int, Field(ge=1, le=15), NUMBER] = 4  # [ale]
+    screen_size: Annotated[int, Field(ge=16, le=210), NUMBER] = 84  # [ale]; pixels of each side
+    noop_max: Annotated[int, Field(ge=0, le=100_000), NUMBER] = 30  # [ale]
     fire_reset: bool = True  # [oa]
     # Atari: after this many steps an environment's next episode starts on a seed of its own; 0 = every episode does.
     # To resume, all since the last seed is played again (half of it on average); a seed costs 65 ms of emulation.
     reseed_after: NonNegativeInt = 10_000
-    max_frames_per_episode: Annotated[int, Field(ge=1, le=2**31 - 1)] = (
+    max_frames_per_episode: Annotated[int, Field(ge=1, le=2**31 - 1), NUMBER] = (
         108_000  # [ale]: 30 minutes at 60 frames a second
     )
 
@@ -68,14 +97,14 @@ class ModelConfig(Section):
     # makes a ball of two pixels stand out from its background: Pong takes off in a third of the steps
     pixels: Literal["scaled", "standardized"] = "scaled"
     # (filters, kernel, stride) of each convolution of nature and small; None = their own, made for 84 x 84
-    conv_layers: tuple[tuple[Size, Size, Size], ...] | None = None
-    hidden_sizes: tuple[Size, ...] = (64, 64)  # of the MLP
+    conv_layers: Annotated[tuple[tuple[Size, Size, Size], ...], Field(max_length=LAYERS)] | None = None
+    hidden_sizes: Annotated[tuple[Size, ...], Field(max_length=LAYERS)] = (64, 64)  # of the MLP
 
 
 class AlgorithmConfig(Section):
     """The A2C estimator and its loss."""
 
-    rollout_length: Annotated[int, Field(ge=1, le=4096)] = 5  # [zoo], [a3c]
+    rollout_length: Annotated[int, Field(ge=1, le=4096), NUMBER] = 5  # [zoo], [a3c]
     gamma: Probability = 0.99  # [zoo], [a3c]
     gae_lambda: Probability = 1.0  # 1 = n-step returns [zoo]
     normalize_advantages: bool = False  # [zoo]
@@ -87,11 +116,11 @@ class OptimizerConfig(Section):
     """The optimizer of the sum of the losses."""
 
     name: Literal["rmsprop", "adam"] = "rmsprop"  # RMSProp as TF1 had it, see optimizer.py [oa]
-    learning_rate: Annotated[float, Field(gt=0, le=1e3, allow_inf_nan=False)] = 7e-4  # [zoo]
+    learning_rate: Annotated[float, Field(gt=0, le=1000), NUMBER] = 7e-4  # [zoo]
     schedule: Literal["constant", "linear"] = "constant"  # [zoo]; linear falls to 0 over the run [oa]
     rho: Probability = 0.99  # RMSProp's decay [zoo]
-    beta_1: Annotated[float, Field(ge=0, lt=1)] = 0.9  # Adam (Kingma and Ba 2015)
-    beta_2: Annotated[float, Field(ge=0, lt=1)] = 0.999  # Adam
+    beta_1: Annotated[float, Field(ge=0, lt=1), NUMBER] = 0.9  # Adam (Kingma and Ba 2015)
+    beta_2: Annotated[float, Field(ge=0, lt=1), NUMBER] = 0.999  # Adam
     epsilon: Positive = 1e-5  # [zoo], [oa]
     max_grad_norm: Positive = 0.5  # [zoo], [oa]: global norm
     # what to do where the loss or the gradients are not finite; the update is applied in neither case
@@ -105,7 +134,7 @@ class RuntimeConfig(Section):
     precision: Literal["float32", "mixed_bfloat16"] = "float32"
     # exact: eager and graph give the same bits; auto = exact wherever that is possible (not under XLA or on a GPU)
     numerics: Literal["auto", "exact", "fast"] = "auto"
-    threads: Annotated[int, Field(ge=0, le=1024)] = 0  # TensorFlow's intra-op threads; 0 = one per core
+    threads: Annotated[int, Field(ge=0, le=1024), NUMBER] = 0  # TensorFlow's intra-op threads; 0 = one per core
 
     @model_validator(mode="after")
     def _xla_is_never_exact(self) -> RuntimeConfig:
@@ -143,7 +172,7 @@ class EvaluationConfig(Section):
 class Config(Section):
     """Everything that decides a training run."""
 
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    seed: NonNegativeInt = 0
     total_env_steps: PositiveInt = 10_000_000  # agent steps over all environments [zoo]; times frame_skip = frames
     env: EnvConfig = EnvConfig()
     model: ModelConfig = ModelConfig()
@@ -153,6 +182,22 @@ class Config(Section):
     logging: LoggingConfig = LoggingConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+
+    @model_validator(mode="after")
+    def _holds_a_rollout(self) -> Config:
+        steps = self.env_steps_per_update
+        rollout = f"algorithm.rollout_length={self.algorithm.rollout_length} x env.num_envs={self.env.num_envs}"
+        if self.total_env_steps < steps:
+            raise ValueError(
+                f"total_env_steps={self.total_env_steps} is less than one rollout of {steps} steps ({rollout}); "
+                f"give at least {steps}, or make the rollout smaller"
+            )
+        if self.algorithm.normalize_advantages and steps == 1:
+            raise ValueError(
+                f"algorithm.normalize_advantages=true needs a rollout of at least 2 steps, and it has 1 ({rollout}): "
+                "a single advantage less its mean is always 0"
+            )
+        return self
 
     @property
     def env_steps_per_update(self) -> int:
@@ -206,7 +251,7 @@ def build_config(values: Any, *, where: str) -> Config:
     try:
         return Config.model_validate(values)
     except ValidationError as error:
-        raise UserError(f"{where}: {_explain(error)}") from None
+        raise UserError(f"{where}: {_explain(error, values)}") from None
 
 
 def dump_config(config: Config) -> dict[str, Any]:
@@ -228,13 +273,13 @@ def parse_assignment(text: str) -> tuple[str, Any]:
     key = key.strip()
     if not separator or not key:
         raise UserError(
-            f"--set {text!r} is not of the form section.key=value, for example optimizer.learning_rate=1e-3."
+            f"--set {shown(text)} is not of the form section.key=value, for example optimizer.learning_rate=1e-3."
         )
     try:
-        value = yaml.safe_load(raw)
-    except (yaml.YAMLError, ValueError, RecursionError):
-        raise UserError(f"--set {key}: the value {raw[:80]!r} cannot be read as YAML; quote it.") from None
-    return key, raw if isinstance(value, str) or value is None else value
+        value = yaml.load(raw, _Loader)
+    except Exception:  # whatever PyYAML raises on hostile text
+        raise UserError(f"--set {shown(key)}: the value {shown(raw)} cannot be read as YAML; quote it.") from None
+    return key, raw if isinstance(value, str) or not raw.strip() else value
 
 
 def lookup(config: Config, key: str) -> Any:
@@ -252,14 +297,9 @@ def preset_names() -> list[str]:
 
 def all_keys() -> list[str]:
     """Every dotted key that `--set` knows, sorted."""
-    keys = []
-    for name, field in Config.model_fields.items():
-        section = field.annotation
-        if isinstance(section, type) and issubclass(section, Section):
-            keys += [f"{name}.{key}" for key in section.model_fields]
-        else:
-            keys.append(name)
-    return sorted(keys)
+    sections = _sections()
+    keys = [f"{name}.{key}" for name, section in sections.items() for key in section.model_fields]
+    return sorted([*keys, *(name for name in Config.model_fields if name not in sections)])
 
 
 def env_slug(env_id: str) -> str:
@@ -274,6 +314,59 @@ def nearest(word: str, allowed: list[str]) -> str:
     lowered = {name.lower(): name for name in allowed}
     matches = difflib.get_close_matches(word.lower(), lowered, n=3, cutoff=0.5)
     return f" Did you mean {' or '.join(lowered[match] for match in matches)}?" if matches else ""
+
+
+def shown(value: Any) -> str:
+    """A value for a sentence: as `repr` writes it, on one line and cut where it is long, whatever it holds."""
+    text = _SHORT.repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+class _Short(reprlib.Repr):
+    """`repr` that never builds what `shown` would cut: a few lines of YAML can hold more than fits in memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel, self.maxstring, self.maxother = 4, 80, 80
+
+    def repr_int(self, x: int, level: int) -> str:
+        """Python refuses to write integers of thousands of digits."""
+        return repr(x) if x.bit_length() < 200 else f"an integer of {x.bit_length()} bits"
+
+    def repr_bool(self, x: bool, level: int) -> str:
+        """As it was typed, in YAML."""
+        return "true" if x else "false"
+
+    def repr_NoneType(self, x: None, level: int) -> str:  # noqa: N802 (reprlib looks for this name)
+        """As it was typed, in YAML."""
+        return "null"
+
+
+_SHORT = _Short()
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML in which a key that is given twice is a mistake, and 010 and 1:30 are not taken for 8 and 90."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        """Refuse a second value for a key; what `<<` brings may be overridden."""
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(None, None, f"{key.value} is given twice", key.start_mark)
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+_INT = "tag:yaml.org,2002:int"
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != _INT]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(
+    _INT, re.compile(r"[-+]?(0|[1-9][0-9_]*|0x[0-9a-fA-F_]+|0b[01_]+)$"), list("-+0123456789")
+)
 
 
 def _presets_folder() -> Path:
@@ -296,50 +389,129 @@ def _read_source(config: str | Path | None, env_id: str | None) -> tuple[str, di
         )
     if not path.is_file():
         names = preset_names()
-        raise UserError(f"There is no preset or file {text!r}; presets are {', '.join(names)}.{nearest(text, names)}")
+        raise UserError(
+            f"There is no preset or file {shown(text)}; presets are {', '.join(names)}.{nearest(text, names)}"
+        )
     return text, read_config_file(path)
 
 
 def read_config_file(path: Path) -> dict[str, Any]:
-    """The nested values of a YAML configuration file; a run's `provenance` section is left out."""
+    """The nested values of a YAML configuration file; a run's `provenance` and `schema` are left out.
+
+    Raises:
+        UserError: if it cannot be read, or is of another schema than `SCHEMA`; one without is taken for today's.
+    """
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path} cannot be read: {error.__class__.__name__}.") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        line = getattr(getattr(error, "problem_mark", None), "line", None)
-        place = "" if line is None else f" at line {line + 1}"
-        raise UserError(f"{path} is not valid YAML{place}.") from None
+    except Exception as error:  # whatever PyYAML raises on hostile text
+        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+        place = "" if mark is None else f" at line {mark.line + 1}"
+        reason = "" if problem is None else f": {shown(problem)}"
+        raise UserError(f"{path} is not valid YAML{place}{reason}.") from None
     if values is None:
         return {}
-    if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
+    if not isinstance(values, dict):
         raise UserError(
             f"{path} must hold sections and keys such as `optimizer:` and `seed:`, not a {type(values).__name__}."
         )
     values.pop("provenance", None)
+    _check_schema(values.pop("schema", SCHEMA), path)
     return values
 
 
+def _check_schema(schema: Any, path: Path) -> None:
+    if type(schema) is not int or schema < 1:
+        raise UserError(f"{path}: schema={shown(schema)} is not allowed: it should be a whole number, {SCHEMA} today.")
+    if schema > SCHEMA:
+        raise UserError(f"{path} is of schema {shown(schema)}, this version of a2c reads schema {SCHEMA}; update a2c.")
+    if schema < SCHEMA:
+        changes = "; ".join(text for version, text in CHANGES.items() if version > schema)
+        raise UserError(
+            f"{path} is of schema {schema}, and keys have changed their meaning since: {changes}; remove the line "
+            f"`schema: {schema}` to use it with today's meaning."
+        )
+
+
 def _assign(values: dict[str, Any], key: str, value: Any) -> None:
+    if key in _sections():
+        raise UserError(f"{key} is a section; set one of its keys, such as {_keys_of(key)}.")
     if key not in all_keys():
-        raise UserError(f"There is no key {key!r}.{nearest(key, all_keys())} See the README for all keys.")
+        raise UserError(_no_such_key(key, "There"))
     *sections, leaf = key.split(".")
     for section in sections:
         inner = values.get(section)
         inner = values[section] = {} if inner is None else inner
         if not isinstance(inner, dict):
-            raise UserError(f"The section {section!r} of the configuration must hold keys, not {inner!r}.")
+            raise UserError(f"{_no_section(section, inner)}.")
         values = inner
     values[leaf] = value
 
 
-def _explain(error: ValidationError) -> str:
+def _sections() -> dict[str, type[Section]]:
+    fields = {name: field.annotation for name, field in Config.model_fields.items()}
+    return {name: kind for name, kind in fields.items() if isinstance(kind, type) and issubclass(kind, Section)}
+
+
+def _explain(error: ValidationError, values: Any) -> str:
     first = error.errors()[0]
-    key = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "extra_forbidden":
-        return f"there is no key {key!r}.{nearest(key, all_keys())}"
-    message = first["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    if first["type"] == "value_error":
-        return f"{message}."
+    key = ".".join(str(part) for part in first["loc"][:2])  # beyond are places in a list
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-    return f"{key}={first['input']!r} is not allowed: it should be {message}.{more}"
+    if key in all_keys():
+        value = _value_at(values, key)
+        return f"{key}={shown(value)} is not allowed: it should be {_allowed(_schema_of(key))}.{more}"
+    if first["type"] == "value_error":  # of a section or of all: keys that contradict each other
+        return f"{first['msg'].removeprefix('Value error, ')}.{more}"
+    if key in _sections():
+        return f"{_no_section(key, values[key])}.{more}"
+    if not key:
+        return f"a configuration must hold sections and keys such as optimizer and seed, not {shown(values)}."
+    return _no_such_key(key, "there") + more
+
+
+def _value_at(values: Any, key: str) -> Any:
+    for part in key.split("."):
+        values = values[part]
+    return values
+
+
+def _schema_of(key: str) -> dict[str, Any]:
+    section, _, leaf = key.rpartition(".")
+    owner = _sections()[section] if section else Config
+    schema: dict[str, Any] = owner.model_json_schema()["properties"][leaf]
+    return schema
+
+
+def _no_such_key(key: str, there: str) -> str:
+    return f"{there} is no key {shown(key)}.{nearest(key[:80], all_keys())} See the README for all keys."
+
+
+def _no_section(name: str, value: Any) -> str:
+    return f"{name}={shown(value)} is not allowed: it should be a section with keys such as {_keys_of(name)}"
+
+
+def _keys_of(section: str) -> str:
+    return " and ".join(f"{section}.{key}" for key in list(_sections()[section].model_fields)[:2])
+
+
+_KINDS = {"integer": "a whole number", "number": "a finite number", "boolean": "true or false", "null": "null"}
+_BOUNDS = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "to", "exclusiveMaximum": "to below"}
+
+
+def _allowed(schema: dict[str, Any]) -> str:
+    """What a JSON schema of pydantic's allows, in words."""
+    if "enum" in schema:
+        *others, last = schema["enum"]
+        return f"{', '.join(others)} or {last}"
+    if "anyOf" in schema:
+        return " or ".join(_allowed(option) for option in reversed(schema["anyOf"]))  # null first, it is short
+    kind = schema["type"]
+    if kind == "string":
+        return f"a text of at most {schema['maxLength']} printable characters"
+    if kind == "array":
+        items = schema.get("prefixItems")
+        count, item = (f"{len(items)}", items[0]) if items else (f"at most {schema['maxItems']}", schema["items"])
+        return f"a list of {count}, each {_allowed(item)}"
+    bounds = "".join(f" {word} {schema[name]}" for name, word in _BOUNDS.items() if name in schema)
+    return _KINDS[kind] + bounds

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from a2c.checkpoint import find_checkpoint, restore_weights, versions, write_result
+from a2c.checkpoint import demand_network, demand_trust, find_checkpoint, restore_weights, versions
 from a2c.config import Config
 from a2c.envs import VecEnv, atari_game, human_normalized, make_vec_env
+from a2c.files import write_result
 from a2c.learner import Learner, build_learner
 from a2c.runtime import setup, stream_seed
 from a2c.trajectory import Episode
@@ -58,6 +59,7 @@ def evaluate(
     episodes: int | None = None,
     greedy: bool | None = None,
     seed: int | None = None,
+    env_id: str | None = None,
     on_episode: Callable[[Episode], None] = lambda episode: None,
     warn: Callable[[str], None] = lambda text: None,
 ) -> EvalResult:
@@ -69,20 +71,21 @@ def evaluate(
             not over-represented. Default: the run's own, else 20.
         greedy: the most probable action instead of a draw. Default: the run's own.
         seed: of games and draws. Default: the run's own, so that a run's final evaluation is reproduced.
+        env_id: the environment that it is to be of; must be named where that is `module:Id`, since its code is run.
         on_episode: called with each game that counts, as it ends.
         warn: called with a sentence for each damaged checkpoint that was passed over.
 
     Raises:
         UserError: where there is no such checkpoint, or it does not fit.
     """
-    saved, passed_over = find_checkpoint(Path(path))
-    for text in passed_over:
-        warn(text)
+    saved = find_checkpoint(Path(path), warn)
+    demand_trust(saved, env_id)
     config = saved.config
     setup(config.runtime)
     episodes = episodes or config.evaluation.episodes or DEFAULT_EPISODES
     greedy = config.evaluation.greedy if greedy is None else greedy
     with _evaluation_envs(config, episodes, seed) as envs:
+        demand_network(saved, envs.observation_space, envs.num_actions)
         learner = build_learner(config, envs.observation_space, envs.num_actions)
         restore_weights(learner, saved)
         played = play(learner, envs, episodes, greedy=greedy, seed=_seed(config, seed), on_episode=on_episode)

@@ -11,7 +11,8 @@ import tensorflow as tf
 
 from a2c.config import AlgorithmConfig, Config
 from a2c.losses import LossParts, a2c_loss
-from a2c.model import build_model, refuse_unproven_layers
+from a2c.memory import refuse_huge_network
+from a2c.model import build_model, refuse_unproven_layers, weight_shapes
 from a2c.optimizer import build_optimizer
 from a2c.returns import explained_variance, gae, normalize
 from a2c.runtime import is_exact, stream_seed
@@ -82,7 +83,10 @@ class Learner:
         return self._value(observations).numpy()  # type: ignore[no-any-return]
 
     def update(self, trajectory: Trajectory) -> Losses:
-        """One gradient step on one trajectory; the losses are tensors, read them only when they are shown."""
+        """One gradient step on one trajectory; the losses are tensors, read them only when they are shown.
+
+        Where they are not finite (`Losses.are_finite`) network and optimizer stay as they are.
+        """
         return self._update(trajectory)  # type: ignore[no-any-return]
 
     def _sample_actions(self, observations: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -136,9 +140,13 @@ class Learner:
         grad_norm = tap("grad_norm", grad_norm)
         clipped = _tap_each(tap, "clipped_gradient", variables, clipped)
         learning_rate = tf.convert_to_tensor(self.optimizer.learning_rate)
-        self.optimizer.apply_gradients(zip(clipped, variables, strict=True))
-        variance = explained_variance(values, returns)
-        return Losses(loss, *parts, variance, grad_norm, learning_rate)
+        losses = Losses(loss, *parts, explained_variance(values, returns), grad_norm, learning_rate)
+
+        def apply() -> None:
+            self.optimizer.apply_gradients(zip(clipped, variables, strict=True))
+
+        tf.cond(losses.are_finite(tf.math.is_finite), apply, lambda: None)
+        return losses
 
     def _forward(self, trajectory: Trajectory, tap: Tap) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """One forward pass over the T x B stored observations, and one over the B after them.
@@ -160,8 +168,9 @@ def build_learner(config: Config, observation_space: Any, num_actions: int) -> L
     """The learner of a configuration, with fresh weights.
 
     Raises:
-        UserError: where the network does not fit the observations.
+        UserError: where the network does not fit the observations, or the machine's memory.
     """
+    refuse_huge_network(weight_shapes(config.model, observation_space, num_actions))
     model = build_model(
         config.model,
         observation_space,

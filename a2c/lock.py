@@ -1,9 +1,13 @@
-"""A lock on a folder: one process at a time works in it. The system drops it when its holder ends, however it ends."""
+"""A lock on a folder: one process at a time works in it.
+
+The system drops it when its holder ends, however it ends: a lock is never stale, though its file stays.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import socket
 from pathlib import Path
 from typing import IO
 
@@ -29,11 +33,19 @@ class FolderLock:
         Raises:
             UserError: where another process has it.
         """
-        self.file = (self.folder / ".lock").open("w")
+        # not through a link, and not cutting what the holder wrote there
+        descriptor = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        self.file = open(descriptor, "r+", encoding="utf-8", errors="replace")  # noqa: SIM115, PTH123
         try:
             fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise UserError(f"Another process works in {self.folder}; wait for it, or stop it.") from None
+            holder = self.file.read(80).strip()
+            raise UserError(
+                f"Another process{f' ({holder})' if holder else ''} works in {self.folder}; wait for it, or stop it."
+            ) from None
+        self.file.truncate()
+        self.file.write(f"number {os.getpid()} on {socket.gethostname()}\n")
+        self.file.flush()
         os.set_inheritable(self.file.fileno(), self.inherited)
 
     def __enter__(self) -> FolderLock:

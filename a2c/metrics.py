@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import socket
+import struct
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
+from google.protobuf.message import DecodeError
+
+from a2c.files import replacing
 from a2c.trajectory import Episode, Losses
 
+_EVENTS = "events.out.tfevents"
 WINDOW = 100  # training episodes in the running means, as the A2C literature reports them
 
 
@@ -25,6 +33,7 @@ class Counters:
     frames: int = 0  # emulator frames: env_steps times the frame skip
     episodes: int = 0  # whole games
     seconds: float = 0.0  # spent training, over all sessions of the run
+    skipped_updates: int = 0  # not applied, as their loss or gradients were not finite
     best_return: float | None = None  # the best mean return over a full window that a checkpoint was kept of
     returns: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
     lengths: deque[int] = field(default_factory=lambda: deque(maxlen=WINDOW))
@@ -77,13 +86,14 @@ class Record:
     explained_variance: float
     grad_norm: float  # before clipping
     learning_rate: float
+    skipped_updates: int  # so far
     seconds: float
 
 
 GROUPS = {
     "rollout": ("episode_return_mean", "episode_length_mean", "episodes"),
     "losses": ("policy_loss", "value_loss", "entropy", "total_loss", "explained_variance"),
-    "optimizer": ("grad_norm", "learning_rate", "updates"),
+    "optimizer": ("grad_norm", "learning_rate", "updates", "skipped_updates"),
     "time": ("steps_per_second", "seconds", "frames"),
 }
 
@@ -98,6 +108,7 @@ def make_record(counters: Counters, losses: Losses, steps_per_second: float) -> 
         episode_return_mean=counters.return_mean,
         episode_length_mean=counters.length_mean,
         steps_per_second=steps_per_second,
+        skipped_updates=counters.skipped_updates,
         seconds=counters.seconds,
         **{name: float(value) for name, value in losses._asdict().items()},
     )
@@ -109,6 +120,9 @@ class Writer(Protocol):
     def write(self, record: Record) -> None:
         """Take one record."""
 
+    def sync(self) -> None:
+        """Bring what was written to the disk, where even a power failure leaves it."""
+
     def close(self) -> None:
         """Flush and release the file."""
 
@@ -118,9 +132,8 @@ class JsonlWriter:
 
     def __init__(self, path: Path, *, env_steps: int) -> None:
         kept = [line for line in _lines(path) if _env_steps(line) <= env_steps]
-        temporary = path.with_name(f".{path.name}.tmp")
-        temporary.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
-        temporary.replace(path)
+        with replacing(path) as file:
+            file.write("".join(f"{line}\n" for line in kept).encode())
         self.file = path.open("a", encoding="utf-8")
 
     def write(self, record: Record) -> None:
@@ -129,22 +142,36 @@ class JsonlWriter:
         self.file.write(json.dumps(values) + "\n")
         self.file.flush()
 
+    def sync(self) -> None:
+        """See `Writer`."""
+        os.fsync(self.file.fileno())
+
     def close(self) -> None:
         """Close the file."""
-        self.file.close()
+        with suppress(OSError):  # of a line that could not be written, which was told then
+            self.file.close()
 
 
 class TensorBoardWriter:
-    """TensorBoard scalars over env_steps, in the groups above."""
+    """TensorBoard scalars over env_steps, in the groups above; a file for each session.
+
+    Events beyond `env_steps` are dropped from the files of the sessions before.
+    """
 
     def __init__(self, folder: Path, *, env_steps: int) -> None:
         # here, not at the top: it takes half a second and only training needs it
         from tensorboard.compat.proto import event_pb2, summary_pb2
-        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+        from tensorboard.summary.writer.record_writer import RecordWriter
 
         self.event_pb2, self.summary_pb2 = event_pb2, summary_pb2
-        self.writer = EventFileWriter(str(folder))
-        # TensorBoard hides what an interrupted session wrote beyond the checkpoint this one starts from
+        before = sorted(file for file in folder.glob(f"{_EVENTS}.*") if file.is_file() and not file.is_symlink())
+        for file in before:
+            _cut_events(file, env_steps, event_pb2.Event)
+        # written at once, unlike TensorBoard's own writer, whose thread would lose its queue in a kill
+        self.file = _next_event_file(folder, before).open("xb")
+        self.writer = RecordWriter(self.file)
+        self._add(0, file_version="brain.Event:2")
+        # a TensorBoard that looks on now hides what it has read beyond the checkpoint this session starts from
         self._add(env_steps + 1, session_log=event_pb2.SessionLog(status=event_pb2.SessionLog.START))
 
     def write(self, record: Record) -> None:
@@ -157,12 +184,19 @@ class TensorBoardWriter:
                     summary.value.add(tag=f"{group}/{name}", simple_value=values[name])
         self._add(record.env_steps, summary=summary)
 
+    def sync(self) -> None:
+        """See `Writer`."""
+        os.fsync(self.file.fileno())
+
     def close(self) -> None:
-        """Flush and close the event file."""
-        self.writer.close()
+        """Close the event file."""
+        with suppress(OSError):
+            self.file.close()
 
     def _add(self, step: int, **what: Any) -> None:
-        self.writer.add_event(self.event_pb2.Event(wall_time=time.time(), step=step, **what))
+        event = self.event_pb2.Event(wall_time=time.time(), step=step, **what)
+        self.writer.write(event.SerializeToString())
+        self.file.flush()
 
 
 class Writers:
@@ -175,6 +209,11 @@ class Writers:
         """Hand the record to each."""
         for writer in self.writers:
             writer.write(record)
+
+    def sync(self) -> None:
+        """Have each bring to the disk what it was handed."""
+        for writer in self.writers:
+            writer.sync()
 
     def __enter__(self) -> Writers:
         return self
@@ -201,6 +240,43 @@ def _env_steps(line: str) -> float:
         return float(json.loads(line)["env_steps"])
     except (ValueError, KeyError, TypeError):
         return math.inf  # the half line of a killed session
+
+
+def _next_event_file(folder: Path, before: list[Path]) -> Path:
+    """TensorBoard's name for it, which sorts behind those that are there even if the clock was set back."""
+    times = [int(part) for file in before if (part := file.name.split(".")[3]).isdecimal()]
+    moment = max([int(time.time()), *(t + 1 for t in times)])
+    return folder / f"{_EVENTS}.{moment:010d}.{socket.gethostname()}.{os.getpid()}"
+
+
+def _cut_events(file: Path, env_steps: int, parse: Any) -> None:
+    """Cut an event file behind its last event up to `env_steps`; without events of ours it is removed."""
+    kept = 0
+    with file.open("r+b") as stream:
+        size, whole = file.stat().st_size, 0
+        while (record := _read_record(stream, size)) is not None:
+            try:
+                event = parse.FromString(record)
+            except DecodeError:
+                break
+            if event.step > env_steps:
+                break
+            kept += event.HasField("summary")
+            whole = stream.tell()
+        stream.truncate(whole)
+    if not kept:
+        file.unlink()
+
+
+def _read_record(stream: BinaryIO, size: int) -> bytes | None:
+    """The next TFRecord: length (8 bytes), its sum (4), data, its sum (4); None at the end or in half a record."""
+    header = stream.read(12)
+    length = struct.unpack("<Q", header[:8])[0] if len(header) == 12 else size
+    if stream.tell() + length + 4 > size:
+        return None
+    record = stream.read(length)
+    stream.seek(4, os.SEEK_CUR)
+    return record
 
 
 def _finite(value: Any) -> Any:

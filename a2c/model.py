@@ -7,6 +7,7 @@ unseeded one draws differently in eager and graph execution.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import keras
@@ -63,6 +64,28 @@ def build_model(
     value = trunk.head("value", 1, 1.0)(features)
     value = keras.layers.Reshape((), name="values", dtype="float32")(value)
     return keras.Model(observations, (logits, value), name=name)
+
+
+def weight_shapes(config: ModelConfig, observation_space: Any, num_actions: int) -> list[tuple[int, ...]]:
+    """The shapes of the variables of `build_model`'s network, in its order, without taking memory for them.
+
+    Args:
+        config: the network's name and sizes.
+        observation_space: as of `build_model`.
+        num_actions: A.
+
+    Raises:
+        UserError: where the network does not fit the observations.
+    """
+
+    def build() -> list[tuple[int, ...]]:
+        # in this scope variables get their values later, and here never
+        with keras.StatelessScope(initialize_variables=False):
+            return [tuple(v.shape) for v in build_model(config, observation_space, num_actions, seed=0).variables]
+
+    # in a thread of its own: Keras lists them by thread, and would give them their values in its next scope
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(build).result()
 
 
 class PixelsToFloats(keras.layers.Layer):

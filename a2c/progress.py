@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
@@ -73,7 +75,8 @@ class LiveProgress(Progress):
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.live.__exit__(None, None, None)
+        with suppress(OSError):  # the terminal may be gone
+            self.live.__exit__(None, None, None)
 
     def start(self, config: Config, counters: Counters) -> None:
         """Print the headline and draw the empty bar."""

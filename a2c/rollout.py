@@ -9,6 +9,7 @@ import numpy as np
 
 from a2c.config import AlgorithmConfig, Config
 from a2c.envs import VecEnv
+from a2c.memory import refuse_huge_rollout
 from a2c.runtime import stream_seed
 from a2c.trajectory import Episode, Trajectory
 
@@ -88,17 +89,27 @@ class RolloutCollector:
         """All that decides what is collected next, the weights apart: see `restore`."""
         return {"draws": np.array(self.draws), **self.envs.state()}
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Go on exactly where `state` was taken: the running series of episodes are played again up to there."""
+    def restore(self, state: dict[str, Any]) -> int:
+        """Go on exactly where `state` was taken: the running series of episodes are played again up to there.
+
+        Returns:
+            How many environments could not be brought there, and start new episodes (see `VecEnv.restore`).
+        """
         draws = int(state["draws"])
         if not 0 <= draws < 2**63:
             raise ValueError(f"draws={draws}")
         self.draws = draws
-        self.observations = self.envs.restore({key: value for key, value in state.items() if key != "draws"})
+        self.observations, lost = self.envs.restore({key: value for key, value in state.items() if key != "draws"})
+        return lost
 
 
 def build_collector(config: Config, envs: VecEnv, act: Act, value: Value) -> RolloutCollector:
-    """The collector of a configuration."""
+    """The collector of a configuration.
+
+    Raises:
+        UserError: where a rollout does not fit the machine's memory.
+    """
+    refuse_huge_rollout(config, envs.observation_space)
     return RolloutCollector(
         envs,
         act,

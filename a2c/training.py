@@ -5,23 +5,30 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import yaml
 
-from a2c.checkpoint import Checkpoints, Saved, find_checkpoint, versions, write_atomically
-from a2c.config import Config, UserError, all_keys, dump_config, lookup
+from a2c.checkpoint import Checkpoints, Saved, demand_network, find_checkpoint, resume_command, versions
+from a2c.config import SCHEMA, Config, UserError, all_keys, dump_config, lookup
 from a2c.envs import make_vec_env
 from a2c.evaluation import EvalResult, evaluate_learner
+from a2c.files import write_atomically
+from a2c.incident import Incidents
 from a2c.learner import Learner, build_learner
 from a2c.lock import FolderLock
-from a2c.metrics import Counters, Record, make_record, open_writers
+from a2c.metrics import Counters, Record, Writers, make_record, open_writers
 from a2c.progress import Progress
 from a2c.rollout import build_collector
 from a2c.runtime import setup
+
+# What may be another in a run that goes on, besides its length. All else would make it another run.
+_FREE_KEYS = ("total_env_steps", "optimizer.on_nan")
 
 
 @dataclass(frozen=True)
@@ -50,11 +57,13 @@ def train(
         run_dir: the run's folder; a new one, or with `resume` one that holds a checkpoint.
         resume: go on from the latest good checkpoint of `run_dir`, to the same bits as if never stopped.
         progress: what the user sees; nothing by default.
-        warn: called with a sentence for each damaged checkpoint that was passed over.
+        warn: called with a sentence for each damaged checkpoint that was passed over, and where a run does not go
+            on exactly.
 
     Raises:
-        UserError: where the folder, the environment or the checkpoint does not allow it, or another process works
-            in the folder.
+        UserError: where the folder, the environment or the checkpoint does not allow it, another process works in
+            the folder, a file cannot be written, or an update is not finite (and `optimizer.on_nan` is "stop").
+        CrashError: where anything else is raised in the loop; what is needed to repeat it is saved first.
     """
     run_dir = Path(run_dir)
     saved = _latest(run_dir, config, warn) if resume else None
@@ -68,40 +77,52 @@ def train(
         FolderLock(run_dir) as lock,
         make_vec_env(config.env, seed=config.seed) as envs,
     ):
+        if saved is not None:
+            demand_network(saved, envs.observation_space, envs.num_actions)
         learner = build_learner(config, envs.observation_space, envs.num_actions)
         collector = build_collector(config, envs, learner.act, learner.value)
         checkpoints = Checkpoints(run_dir, config, learner=learner, collector=collector, counters=counters)
         _make_folder(run_dir)
         lock.take()
-        if saved is None:
-            checkpoints.save()  # first of all, so that a run killed at any time can be resumed
-        else:
-            checkpoints.restore(saved)
-        _write_config(run_dir, config)
+        if saved is not None and (lost := checkpoints.restore(saved)):
+            warn(
+                f"{lost} of {envs.num_envs} environments are not where they were when {saved.path.name} was written: "
+                f"{config.env.id} is no function of its seed and actions, or is another version. They start new games, "
+                "and the run goes on, but not exactly."
+            )
+        with _saving(run_dir, config):
+            if saved is None:
+                checkpoints.save()  # first of all, so that a run killed at any time can be resumed
+            _write_config(run_dir, config)
+            writers = open_writers(run_dir, tensorboard=config.logging.tensorboard, env_steps=counters.env_steps)
         with (
-            open_writers(run_dir, tensorboard=config.logging.tensorboard, env_steps=counters.env_steps) as writers,
+            writers,
             progress or Progress() as view,
+            Incidents(run_dir, config, learner, counters) as incidents,
         ):
-            view.start(config, counters)
+            stop.watch(view.start, config, counters)
             clock = Stopwatch(counters)
             finished = counters.env_steps >= config.total_env_steps
             while not finished and stop.signal is None:
                 trajectory, episodes = collector.collect()
+                incidents.trajectory = trajectory
                 losses = learner.update(trajectory)
                 counters.advance(config.env_steps_per_update, envs.frames_per_step, episodes)
+                incidents.check(losses)
                 clock.tick()
                 finished = counters.env_steps >= config.total_env_steps
                 if finished or counters.updates % config.logging.every_updates == 0:
                     record = make_record(counters, losses, clock.lap())
-                    writers.write(record)
-                    view.show(record, counters)
+                    with _saving(run_dir, config):
+                        writers.write(record)
+                    stop.watch(view.show, record, counters)
                 if _due(config.evaluation.every_updates, counters) and config.evaluation.episodes and not finished:
                     _evaluate(learner, config, run_dir, counters)
                     clock.skip()
-                if finished or _due(config.checkpoint.every_updates, counters):
-                    checkpoints.save()
+                if finished or checkpoints.due():
+                    _save(run_dir, checkpoints, writers)
             if not finished:
-                checkpoints.save()
+                _save(run_dir, checkpoints, writers)
     if finished and config.evaluation.episodes and (record or not (run_dir / "eval.json").exists()):
         evaluation = _evaluate(learner, config, run_dir, counters)
     return TrainSummary(run_dir, counters, record, evaluation, None if finished else stop.signal)
@@ -136,25 +157,38 @@ class Stopwatch:
 
 
 class StopSignal:
-    """While entered, SIGINT and SIGTERM ask the loop to stop after the update under way.
+    """While entered, SIGINT, SIGTERM and SIGHUP ask the loop to stop after the update under way.
 
-    A second one is handled as ever, for a loop that hangs.
+    A second one is handled as ever, for a loop that hangs. A SIGHUP that is ignored stays so, as `nohup` wants it.
     """
 
-    SIGNALS = (signal.SIGINT, signal.SIGTERM)
+    SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def __init__(self) -> None:
         self.signal: int | None = None
 
     def __enter__(self) -> StopSignal:
         try:
-            self.before = {number: signal.signal(number, self._note) for number in self.SIGNALS}
+            self.before = {
+                number: signal.signal(number, self._note)
+                for number in self.SIGNALS
+                if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN
+            }
         except ValueError:  # not in the main thread, where Python handles signals
             self.before = {}
         return self
 
     def __exit__(self, *_: object) -> None:
         self._restore()
+
+    def watch(self, show: Callable[..., None], *what: Any) -> None:
+        """Show something; a terminal or pipe that is gone counts as its signal."""
+        try:
+            show(*what)
+        except BrokenPipeError:
+            self.signal = signal.SIGPIPE
+        except OSError:
+            self.signal = signal.SIGHUP
 
     def _note(self, number: int, _: FrameType | None) -> None:
         self.signal = number
@@ -167,12 +201,10 @@ class StopSignal:
 
 def _latest(run_dir: Path, config: Config, warn: Callable[[str], None]) -> Saved:
     """The checkpoint to go on from, if `config` is that of the run, its length apart."""
-    saved, passed_over = find_checkpoint(run_dir)
-    for text in passed_over:
-        warn(text)
+    saved = find_checkpoint(run_dir, warn)
     for key in all_keys():
         given, stored = lookup(config, key), lookup(saved.config, key)
-        if given != stored and key != "total_env_steps":
+        if given != stored and key not in _FREE_KEYS:
             raise UserError(
                 f"{run_dir} was started with {key}={stored}, not {given}; leave that out, or start a new run."
             )
@@ -191,6 +223,24 @@ def _refuse_existing(run_dir: Path) -> None:
         raise UserError(f"{run_dir} exists already; go on with `a2c resume {run_dir}`, or choose another --run-dir.")
 
 
+@contextmanager
+def _saving(run_dir: Path, config: Config) -> Iterator[None]:
+    """Tell of a file that cannot be written, be it that the disk is full."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"A file of {run_dir} cannot be written ({error.strerror}): the run is stopped, and whole up to its last "
+            f"checkpoint. Make room, then go on with `{resume_command(run_dir, config)}`."
+        ) from None
+
+
+def _save(run_dir: Path, checkpoints: Checkpoints, writers: Writers) -> None:
+    with _saving(run_dir, checkpoints.config):
+        writers.sync()  # first, so that no line up to the checkpoint can be lost
+        checkpoints.save()
+
+
 def _make_folder(run_dir: Path) -> None:
     try:
         run_dir.mkdir(parents=True, exist_ok=True)
@@ -199,7 +249,7 @@ def _make_folder(run_dir: Path) -> None:
 
 
 def _write_config(run_dir: Path, config: Config) -> None:
-    values = {**dump_config(config), "provenance": {**versions(), "git": _git_state()}}
+    values = {"schema": SCHEMA, **dump_config(config), "provenance": {**versions(), "git": _git_state()}}
     write_atomically(run_dir / "config.yaml", yaml.safe_dump(values, sort_keys=False))
 
 

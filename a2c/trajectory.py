@@ -5,6 +5,8 @@ T = rollout_length, B = num_envs, A = num_actions. Everything is time-major: [T,
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 Array = Any  # numpy.ndarray outside the compiled step, tf.Tensor inside it; this module imports neither
@@ -61,3 +63,7 @@ class Losses(NamedTuple):
     explained_variance: Array
     grad_norm: Array  # global norm before clipping
     learning_rate: Array
+
+    def are_finite(self, is_finite: Callable[[Array], Any] = lambda scalar: math.isfinite(float(scalar))) -> Any:
+        """Whether loss and gradients are finite, so that the update can be applied."""
+        return is_finite(self.total_loss) & is_finite(self.grad_norm)

@@ -3,13 +3,13 @@
 import io
 import json
 import os
-import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import small_config
 
+from a2c.archive import read_archive, write_archive
 from a2c.checkpoint import BEST, Checkpoints, find_checkpoint, read_checkpoint, step_files
 from a2c.config import Config, UserError
 from a2c.envs import make_vec_env
@@ -35,8 +35,7 @@ def test_the_last_n_are_kept(trained):
 
 
 def test_a_checkpoint_holds_everything(trained):
-    saved, passed_over = find_checkpoint(trained)
-    assert passed_over == []
+    saved = find_checkpoint(trained, pytest.fail)
     assert {key.split("/")[0] for key in saved.arrays} == {"model", "optimizer", "collector"}
     assert saved.meta["counters"]["updates"] == 10
     assert saved.config == small_config(checkpoint={"every_updates": 2, "keep": 2})
@@ -51,10 +50,12 @@ def test_a_damaged_latest_is_passed_over_with_a_word(trained, tmp_path):
     good, latest = step_files(trained / "checkpoints")
     (folder / good.name).write_bytes(good.read_bytes())
     (folder / latest.name).write_bytes(latest.read_bytes()[: latest.stat().st_size // 2])
-    saved, passed_over = find_checkpoint(tmp_path)
+    said = []
+    saved = find_checkpoint(tmp_path, said.append)
     assert saved.path.name == good.name
-    assert len(passed_over) == 1
-    assert latest.name in passed_over[0]
+    assert len(said) == 1
+    assert latest.name in said[0]
+    assert f"the one before is used, {good.name}" in said[0]
 
 
 def flipped(content: bytes) -> bytes:
@@ -152,13 +153,11 @@ def test_a_checkpoint_of_another_model_or_game_does_not_fit(trained, tmp_path):
 
 def test_a_file_without_some_arrays_does_not_fit(trained, tmp_path):
     source = step_files(trained / "checkpoints")[-1]
+    arrays, _ = read_archive(source)
     for left_out in ("model/", "optimizer/", "collector/"):
         folder = tmp_path / left_out / "checkpoints"
         folder.mkdir(parents=True)
-        with zipfile.ZipFile(source) as old, zipfile.ZipFile(folder / source.name, "w") as new:
-            for name in old.namelist():
-                if not name.startswith(left_out):
-                    new.writestr(name, old.read(name))
+        write_archive(folder / source.name, {k: array for k, array in arrays.items() if not k.startswith(left_out)})
         with pytest.raises(UserError, match=r"fit|not a whole checkpoint"):
             train(small_config(checkpoint={"every_updates": 2, "keep": 2}), folder.parent, resume=True)
 
@@ -199,7 +198,7 @@ def test_best_is_the_best_full_window(trained, tmp_path):
     assert len(step_files(tmp_path / "checkpoints")) == small_config().checkpoint.keep
 
 
-def test_a_kill_between_link_and_rename_never_damages_the_best(tmp_path, monkeypatch):
+def test_a_kill_between_link_and_rename_never_damages_the_best(tmp_path):
     """best.npz and the temporary file are then one file: the next save must not write into it."""
     run_dir = tmp_path / "run"
     train(small_config(total_env_steps=64, checkpoint={"every_updates": 100}), run_dir)
@@ -208,10 +207,9 @@ def test_a_kill_between_link_and_rename_never_damages_the_best(tmp_path, monkeyp
     (folder / BEST).hardlink_to(latest)
     (folder / ".step-000000000096.npz.tmp").hardlink_to(latest)
     before = (folder / BEST).read_bytes()
-    monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-    with pytest.raises(OSError, match="No space"):
-        train(small_config(total_env_steps=96, checkpoint={"every_updates": 100}), run_dir, resume=True)
+    train(small_config(total_env_steps=96, checkpoint={"every_updates": 100}), run_dir, resume=True)
     assert (folder / BEST).read_bytes() == before
+    assert not list(folder.glob(".*"))
 
 
 def test_saving_never_deletes_what_it_wrote(tmp_path):
@@ -230,14 +228,3 @@ def test_another_configuration_is_refused(trained):
     for change in ({"seed": 9}, {"optimizer": {"learning_rate": 0.5}}, {"total_env_steps": 100}):
         with pytest.raises(UserError, match=r"was started with|steps already"):
             train(small_config(checkpoint={"every_updates": 2, "keep": 2}, **change), trained, resume=True)
-
-
-def test_a_save_that_fails_leaves_the_former_checkpoints_alone(trained, tmp_path, monkeypatch):
-    """As a kill in the middle of writing does: the temporary file never takes the name of a checkpoint."""
-    config = small_config(total_env_steps=128)
-    train(config, tmp_path / "run")
-    before = {path: path.read_bytes() for path in step_files(tmp_path / "run" / "checkpoints")}
-    monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-    with pytest.raises(OSError, match="No space"):
-        train(config.model_copy(update={"total_env_steps": 256}), tmp_path / "run", resume=True)
-    assert {path: path.read_bytes() for path in step_files(tmp_path / "run" / "checkpoints")} == before

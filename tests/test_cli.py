@@ -85,7 +85,7 @@ def test_shell_completion_knows_games_presets_and_keys(typed, offered):
         (["train", "--env", "Pong", "--seed", "-1"], "seed=-1"),
         (["train", "--env", "Pong", "--mode", "turbo"], "turbo"),
         (["train", "--env", "Pong", "--eager", "--mode", "xla"], "contradict"),
-        (["train", "--env", "Pong", "--resume"], "--resume needs --run-dir"),
+        (["train", "--env", "Pong", "--resume"], "--auto-resume needs --run-dir"),
         (["train", "--env", "Qbert", "--run-dir", "/proc/nothing"], "/proc/nothing"),
         (["train", "--env", "CartPole-v1", "--set", "model.name=nature"], "model.name=nature does not fit"),
         (["train", "--env", "Qbert", "--set", "env.screen_size=20"], "raise env.screen_size"),

@@ -1,11 +1,13 @@
 """Configuration: precedence, presets, files, and one clear sentence for every mistake."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import yaml
 
 from a2c.config import (
+    SCHEMA,
     Config,
     UserError,
     all_keys,
@@ -55,9 +57,9 @@ def test_a_game_without_one_gets_the_classic_recipe_and_config_wins_over_the_gam
 
 def test_set_wins_over_flags_flags_over_the_preset():
     config, _ = load_config(
-        env_id="Pong", overrides={"seed": 3, "total_env_steps": 9}, assignments=["seed=4", "env.num_envs=2"]
+        env_id="Pong", overrides={"seed": 3, "total_env_steps": 900}, assignments=["seed=4", "env.num_envs=2"]
     )
-    assert (config.seed, config.total_env_steps, config.env.num_envs) == (4, 9, 2)
+    assert (config.seed, config.total_env_steps, config.env.num_envs) == (4, 900, 2)
     assert config.optimizer.name == "adam"
 
 
@@ -84,6 +86,7 @@ def test_a_runs_config_file_can_be_used_again(tmp_path):
     [
         ("1e-3", 1e-3),
         ("1.0e-3", 1e-3),
+        ("1_0e-4", 1e-3),
         ("0.5", 0.5),
         (" 0.25 ", 0.25),
     ],
@@ -94,6 +97,13 @@ def test_numbers_in_every_spelling(text, value):
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "seed"), [("10", 10), ("010", 10), ("0x10", 16), ("1_000", 1000), ("3.0", 3), ("0", 0)]
+)
+def test_whole_numbers_in_every_spelling_and_no_octal(text, seed):
+    assert load_config(config="atari", assignments=[f"seed={text}"])[0].seed == seed
+
+
 def test_lists_and_booleans_on_the_command_line():
     config, _ = load_config(
         config="atari", assignments=["model.hidden_sizes=[8, 9]", "env.fire_reset=false", "model.conv_layers=[[1,2,3]]"]
@@ -101,6 +111,7 @@ def test_lists_and_booleans_on_the_command_line():
     assert config.model.hidden_sizes == (8, 9)
     assert config.env.fire_reset is False
     assert config.model.conv_layers == ((1, 2, 3),)
+    assert load_config(config="pong", assignments=["model.conv_layers=null"])[0].model.conv_layers is None
 
 
 @pytest.mark.parametrize(
@@ -108,17 +119,35 @@ def test_lists_and_booleans_on_the_command_line():
     [
         ("optimizer.lerning_rate=1", "no key 'optimizer.lerning_rate'. Did you mean optimizer.learning_rate"),
         ("lr=1", "no key 'lr'"),
-        ("env=3", "no key 'env'"),
-        ("env.num_envs=0", "greater than or equal to 1"),
-        ("env.num_envs=two", "valid integer"),
+        ("env=3", "env is a section; set one of its keys, such as env.id and env.backend"),
+        ("env.num_envs=0", "env.num_envs=0 is not allowed: it should be a whole number from 1 to 4096"),
+        ("env.num_envs=two", "env.num_envs='two' is not allowed"),
         ("env.num_envs=1.5", "env.num_envs=1.5"),
+        ("env.num_envs=true", "env.num_envs=true is not allowed: it should be a whole number"),
         ("env.num_envs=", "env.num_envs"),
-        ("seed=-1", "greater than or equal to 0"),
-        ("algorithm.gamma=1.5", "less than or equal to 1"),
-        ("optimizer.learning_rate=.nan", "finite"),
+        ("env.id=null", "env.id=null is not allowed: it should be a text"),
+        (
+            "env.id=a\u202eb",
+            r"env.id='a\u202eb' is not allowed: it should be a text of at most 200 printable characters",
+        ),
+        ("env.fire_reset=2", "env.fire_reset=2 is not allowed: it should be true or false"),
+        ("seed=-1", "seed=-1 is not allowed: it should be a whole number from 0 to 9223372036854775807"),
+        ("seed=9223372036854775808", "from 0 to 9223372036854775807"),
+        (f"seed=0x{'f' * 6000}", "an integer of 24000 bits"),  # Python does not write it in decimals
+        ("seed=1:30", "seed='1:30'"),
+        ("seed=!!int ''", "cannot be read as YAML"),
+        ("algorithm.gamma=1.5", "a finite number from 0 to 1."),
+        ("algorithm.gamma=true", "algorithm.gamma=true is not allowed"),
+        ("algorithm.value_loss_coef=.inf", "a finite number from 0."),
+        ("optimizer.beta_1=1", "a finite number from 0 to below 1"),
+        ("optimizer.learning_rate=.nan", "a finite number above 0 to 1000"),
         ("optimizer.learning_rate=inf", "finite"),
-        ("runtime.mode=fast", "'graph', 'eager' or 'xla'"),
-        ("model.name=resnet", "'auto', 'nature'"),
+        ("model.hidden_sizes=[64, true]", "model.hidden_sizes=[64, true] is not allowed"),
+        ("model.hidden_sizes=64", "a list of at most 64, each a whole number from 1 to 65536"),
+        (f"model.hidden_sizes={[8] * 65}", "a list of at most 64"),
+        ("model.conv_layers=[[8, 4]]", "it should be null or a list of at most 64, each a list of 3, each a whole"),
+        ("runtime.mode=fast", "it should be graph, eager or xla"),
+        ("model.name=resnet", "it should be auto, nature, small, impala or mlp"),
         ("seed", "section.key=value"),
         ("=3", "section.key=value"),
         ("seed=[", "cannot be read as YAML"),
@@ -137,14 +166,68 @@ def test_xla_is_never_exact_and_says_so():
         load_config(config="atari", assignments=["runtime.mode=xla", "runtime.numerics=exact"])
 
 
+def test_a_rollout_longer_than_the_budget_is_refused_with_its_size():
+    with pytest.raises(UserError) as error:
+        load_config(config="pong", overrides={"total_env_steps": 511})
+    assert "total_env_steps=511 is less than one rollout of 512 steps" in str(error.value)
+    assert "(algorithm.rollout_length=64 x env.num_envs=8); give at least 512" in str(error.value)
+    assert load_config(config="pong", overrides={"total_env_steps": 512})[0].total_updates == 1
+
+
+def test_a_single_advantage_cannot_be_normalised():
+    one = ["env.num_envs=1", "algorithm.rollout_length=1"]
+    load_config(config="atari", assignments=one)
+    with pytest.raises(UserError, match="normalize_advantages=true needs a rollout of at least 2 steps"):
+        load_config(config="atari", assignments=[*one, "algorithm.normalize_advantages=true"])
+
+
+@pytest.mark.parametrize(
+    ("schema", "sentence"),
+    [
+        (3, "is of schema 3, this version of a2c reads schema 2; update a2c"),
+        (1, "an Atari environment is seeded after env.reseed_after steps"),
+        (1, "remove the line `schema: 1` to use it with today's meaning"),
+        (0, "schema=0 is not allowed: it should be a whole number, 2 today"),
+        (True, "schema=true is not allowed"),
+        (2.0, "schema=2.0 is not allowed"),
+        (None, "schema=null is not allowed"),
+        ("two", "schema='two' is not allowed"),
+    ],
+)
+def test_a_file_of_another_schema_is_refused(tmp_path, schema, sentence):
+    file = tmp_path / "config.yaml"
+    file.write_text(yaml.safe_dump({"schema": schema, "seed": 7}))
+    with pytest.raises(UserError) as error:
+        load_config(config=file)
+    assert sentence in str(error.value)
+    assert str(file) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("line", ["schema: 2\n", ""])
+def test_a_file_of_todays_schema_or_without_one_is_read(tmp_path, line):
+    file = tmp_path / "config.yaml"
+    file.write_text(f"{line}seed: 7\n")
+    assert load_config(config=file)[0].seed == 7
+    assert SCHEMA == 2
+
+
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
         (b"a: [", "not valid YAML at line"),
         (b"- 1", "must hold sections"),
-        (b"3: 4", "must hold sections"),
+        (b"3: 4", "no key '3'"),
         (b"sed: 3", "no key 'sed'. Did you mean seed"),
-        (b"env: 3", "env=3 is not allowed"),
+        (b"env: 3", "env=3 is not allowed: it should be a section with keys such as env.id and env.backend"),
+        (b"model: null", "model=null is not allowed: it should be a section"),
+        (b"env: [1]", "env=[1] is not allowed: it should be a section"),
+        (b"env: {3: 4}", "no key 'env.3'"),
+        (b"seed: 1\nseed: 2", "not valid YAML at line 2: 'seed is given twice'"),
+        (b"env: {id: Pong}\nseed: 1\nenv: {num_envs: 2}", "at line 3: 'env is given twice'"),
+        (b"seed: !!int ''", "not valid YAML"),  # IndexError in PyYAML
+        (b"seed: !!bool x", "not valid YAML"),  # KeyError
+        (b"[" * 3000, "not valid YAML"),  # RecursionError
         (b"\xff\xfe\x00", "cannot be read"),
         (b"seed: !!python/object/apply:os.system ['true']", "not valid YAML"),
         (b"env:\n  id: Pong\n  nmu_envs: 3", "no key 'env.nmu_envs'"),
@@ -157,6 +240,21 @@ def test_a_bad_file_is_one_sentence(tmp_path, content, sentence):
         load_config(config=file)
     assert sentence in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_what_a_merge_brings_may_be_overridden(tmp_path):
+    (tmp_path / "c.yaml").write_text("env: {<<: {num_envs: 3, id: Pong}, num_envs: 4}")
+    assert load_config(config=tmp_path / "c.yaml")[0].env.num_envs == 4
+
+
+def test_a_few_lines_that_hold_more_than_memory_are_refused_at_once(tmp_path):
+    lines = ["a: &a [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]" for before, name in pairwise("abcdefghij")]
+    (tmp_path / "c.yaml").write_text("\n".join([*lines, "env: {id: *j}"]))
+    with pytest.raises(UserError) as error:
+        load_config(config=tmp_path / "c.yaml")
+    assert "env.id=[[" in str(error.value)
+    assert len(str(error.value)) < 500
 
 
 def test_a_missing_preset_names_the_nearest(tmp_path):

@@ -2,10 +2,12 @@
 
 import io
 import re
+from pathlib import Path
 
 from conftest import small_config
 from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorflow.python.summary.summary_iterator import summary_iterator
 
 from a2c.metrics import GROUPS, Counters, Record, TensorBoardWriter
 from a2c.progress import LiveProgress, PlainProgress
@@ -17,6 +19,7 @@ def record(env_steps: int, **changes: object) -> Record:
     values = {"frames": 4 * env_steps, "updates": env_steps // 32, "episodes": 3, "episode_return_mean": -20.5}
     values |= {"episode_length_mean": 812.0, "steps_per_second": 1234.5, "policy_loss": 0.1, "value_loss": 0.2}
     values |= {"entropy": 1.5, "total_loss": 0.3, "explained_variance": 0.9, "grad_norm": 0.4, "learning_rate": 7e-4}
+    values |= {"skipped_updates": 0}
     return Record(env_steps=env_steps, seconds=9.0, **{**values, **changes})
 
 
@@ -33,15 +36,53 @@ def test_tensorboard_shows_every_scalar_over_env_steps(run_dir):
     assert [step for step, _ in shown["losses/entropy"]] == list(range(64, 3201, 64))
 
 
-def test_tensorboard_hides_what_a_killed_session_wrote_beyond_its_checkpoint(tmp_path):
-    for start, end in ((0, 200), (96, 160)):
+def raw_events(folder: Path) -> list[list[tuple[int, float]]]:
+    """(step, entropy) of every event that is in the files, file by file: what a reader sees that hides nothing."""
+    files = []
+    for file in sorted(folder.glob("events*")):
+        events = [(event.step, event.summary.value) for event in summary_iterator(str(file))]
+        files.append([(step, v.simple_value) for step, values in events for v in values if v.tag == "losses/entropy"])
+    return files
+
+
+def test_events_beyond_the_checkpoint_are_cut_off_when_a_run_goes_on(tmp_path):
+    """Also half an event at the end; a file of which nothing remains is removed; later files sort behind."""
+    for start, end in ((0, 200), (96, 160), (96, 128)):
         writer = TensorBoardWriter(tmp_path, env_steps=start)
         for env_steps in range(start + 32, end + 1, 32):
             writer.write(record(env_steps, entropy=float(start)))
         writer.close()
-        for file in tmp_path.glob("events*.vm"):
-            file.rename(tmp_path / f"{file.name}.{start}")
-    assert scalars(tmp_path)["losses/entropy"] == [(32, 0), (64, 0), (96, 0), (128, 96), (160, 96)]
+        latest = sorted(tmp_path.glob("events*"))[-1]
+        with latest.open("ab") as file:
+            file.write(b"\x18\0\0\0\0\0\0\0half")
+    TensorBoardWriter(tmp_path, env_steps=200).close()  # mends the half event of the file before it
+    assert raw_events(tmp_path) == [[(32, 0), (64, 0), (96, 0)], [(128, 96)], []]
+    assert scalars(tmp_path)["losses/entropy"] == [(32, 0), (64, 0), (96, 0), (128, 96)]
+
+
+def test_a_clock_that_was_set_back_does_not_change_the_order_of_the_files(tmp_path):
+    future = tmp_path / "events.out.tfevents.9999999000.host.1"
+    for start in (0, 32):
+        writer = TensorBoardWriter(tmp_path, env_steps=start)
+        writer.write(record(start + 32, entropy=float(start)))
+        writer.close()
+        if start == 0:
+            next(tmp_path.glob("events*")).rename(future)
+    assert min(tmp_path.glob("events*")) == future
+    assert raw_events(tmp_path) == [[(32, 0)], [(64, 32)]]
+
+
+def test_an_event_file_that_is_a_link_or_nonsense_is_left_or_cut_without_harm(tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_bytes(b"precious")
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "events.out.tfevents.0000000001.link").symlink_to(elsewhere)
+    (folder / "events.out.tfevents.0000000002.huge").write_bytes(b"\xff" * 40)
+    (folder / "events.out.tfevents.x").write_bytes(b"\x03\0\0\0\0\0\0\0sum.\xff\xff\xffsum.")
+    TensorBoardWriter(folder, env_steps=5).close()
+    assert elsewhere.read_bytes() == b"precious"
+    assert len(list(folder.iterdir())) == 2
 
 
 def test_counters_keep_the_last_100_games_and_survive_a_checkpoint():

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -207,7 +208,8 @@ def test_two_trainers_do_not_meet_in_one_folder(run_dir):
     )
     assert (second.returncode, second.stderr) == (
         2,
-        f"a2c: Another process works in {run_dir}; wait for it, or stop it.\n",
+        f"a2c: Another process (number {first.pid} on {socket.gethostname()}) works in {run_dir}; wait for it, or stop "
+        "it.\n",
     )
     assert first.poll() is None
     first.kill()

@@ -25,10 +25,11 @@ import tensorflow as tf
 from pydantic import BaseModel, ValidationError
 from rich.table import Table
 
-from a2c.checkpoint import versions, write_result
+from a2c.checkpoint import versions
 from a2c.config import Config, UserError, dotted, dump_config
 from a2c.envs import make_simulator, make_vec_env
 from a2c.envs.vector import Simulator
+from a2c.files import write_result
 from a2c.learner import Learner, build_learner
 from a2c.metrics import Counters, Writers, make_record, open_writers
 from a2c.rollout import RolloutCollector, build_collector

@@ -35,9 +35,10 @@ from a2c.analysis.numerics import Agreement, Distance, Where
 from a2c.analysis.question import QuestionResult
 from a2c.analysis.statistics import MIN_SEEDS
 from a2c.analysis.view import View
-from a2c.checkpoint import versions, write_atomically
+from a2c.checkpoint import versions
 from a2c.config import Config, UserError, dump_config, env_slug, load_config
 from a2c.envs import make_vec_env
+from a2c.files import write_atomically
 from a2c.learner import build_learner
 from a2c.runtime import INEXACT_PASSES
 

@@ -20,7 +20,8 @@ from a2c.analysis.convergence import Aggregate, Contrast, Convergence, RunResult
 from a2c.analysis.numerics import Agreement, Distance, Where
 from a2c.analysis.question import QuestionResult
 from a2c.analysis.statistics import MIN_SEEDS, PairedComparison
-from a2c.checkpoint import versions, write_atomically
+from a2c.checkpoint import versions
+from a2c.files import write_atomically
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe and Ito 2008
 DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (2, 2)), "-.")

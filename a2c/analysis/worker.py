@@ -17,8 +17,8 @@ from gymnasium.spaces import Box
 from a2c.analysis import numerics
 from a2c.analysis.question import run_question
 from a2c.analysis.switches import THREADS, switch_off
-from a2c.checkpoint import write_atomically
 from a2c.config import Config, UserError, build_config, read_config_file
+from a2c.files import write_atomically
 from a2c.learner import Learner, build_learner
 from a2c.runtime import setup
 from a2c.trajectory import Trajectory

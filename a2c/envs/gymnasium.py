@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import math
+import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import ale_py
@@ -23,9 +26,21 @@ ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # else the emulator 
 
 
 class ScalarEnvs:
-    """A `Simulator` of B Gymnasium environments with Box observations and Discrete actions, one after the other."""
+    """A `Simulator` of B Gymnasium environments with Box observations and Discrete actions, one after the other.
 
-    def __init__(self, make: Callable[[], Env], num_envs: int, *, frames_per_step: int) -> None:
+    What their code raises in the first reset is a `UserError`. Later it is raised as it is: by then a run is under way,
+    which keeps what is needed to repeat it.
+
+    Args:
+        make: makes one of them.
+        num_envs: B.
+        frames_per_step: emulator frames in one step.
+        name: for errors.
+    """
+
+    def __init__(self, make: Callable[[], Env], num_envs: int, *, frames_per_step: int, name: str) -> None:
+        self._name = name
+        self._started = False
         self._envs = [make() for _ in range(num_envs)]
         space, actions = self._envs[0].observation_space, self._envs[0].action_space
         assert isinstance(space, Box) and isinstance(actions, Discrete)
@@ -40,9 +55,19 @@ class ScalarEnvs:
     def reset(self, mask: np.ndarray, seeds: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         """See `Simulator`."""
         indices = np.flatnonzero(mask).tolist()
-        for index, seed in zip(indices, [None] * len(indices) if seeds is None else seeds.tolist(), strict=True):
-            observation, info = self._envs[index].reset(seed=seed)
-            self._store(index, observation, info)
+        try:
+            for index, seed in zip(indices, [None] * len(indices) if seeds is None else seeds.tolist(), strict=True):
+                observation, info = self._envs[index].reset(seed=seed)
+                self._store(index, observation, info)
+            if not (self._started or np.isfinite(self._observations).all()):
+                raise ValueError("its first observations are NaN or infinite")
+        except Exception as error:  # whatever the environment's own code does
+            if self._started:
+                raise
+            raise UserError(
+                f"The environment env.id={self._name} cannot be started: {_first_line(error)}{_place(error)}."
+            ) from error
+        self._started = True
         return self._observations.copy(), self._lives.copy()
 
     def step(self, actions: np.ndarray) -> Outcome:
@@ -52,7 +77,7 @@ class ScalarEnvs:
         for index, action in enumerate((actions + self._first_action).tolist()):
             observation, reward, terminal, timed_out, info = self._envs[index].step(action)
             self._store(index, observation, info)
-            rewards[index] = reward
+            rewards[index] = float(reward)  # NumPy would take None for NaN
             terminated[index], truncated[index] = terminal, timed_out and not terminal
         return Outcome(self._observations.copy(), rewards, terminated, truncated, self._lives.copy())
 
@@ -62,6 +87,11 @@ class ScalarEnvs:
             env.close()
 
     def _store(self, index: int, observation: Any, info: dict[str, Any]) -> None:
+        if np.shape(observation) != self.observation_space.shape:  # else it would be broadcast
+            raise ValueError(
+                f"it gave an observation of shape {np.shape(observation)}, and its space says "
+                f"{self.observation_space.shape}"
+            )
         self._observations[index] = observation
         self._lives[index] = info.get("lives", 0)
 
@@ -131,7 +161,7 @@ def atari_envs(config: EnvConfig, game: Game) -> ScalarEnvs:
         space = Box(0, 255, (config.screen_size, config.screen_size, config.frame_stack), np.uint8)
         return TransformObservation(env, lambda frames: np.moveaxis(frames, 0, 2), space)
 
-    return ScalarEnvs(make, config.num_envs, frames_per_step=config.frame_skip)
+    return ScalarEnvs(make, config.num_envs, frames_per_step=config.frame_skip, name=game.name)
 
 
 def registered_envs(config: EnvConfig) -> ScalarEnvs:
@@ -146,14 +176,17 @@ def registered_envs(config: EnvConfig) -> ScalarEnvs:
 
     def make() -> Env:
         try:
-            env = gym.make(spec, disable_env_checker=True, **options)
+            env = _as_box(gym.make(spec, disable_env_checker=True, **options), config.id)
+            _check_actions(env, config.id)
+        except UserError:
+            raise
         except Exception as error:  # whatever the environment's own code does
-            raise UserError(f"The environment {config.id} cannot be made: {_first_line(error)}.") from error
-        if not isinstance(env.action_space, Discrete):
-            raise UserError(f"{config.id} has the actions {env.action_space}; only a Discrete action space is allowed.")
-        return _as_box(env, config.id)
+            raise UserError(
+                f"The environment env.id={config.id} cannot be made: {_first_line(error)}{_place(error)}."
+            ) from error
+        return env
 
-    return ScalarEnvs(make, config.num_envs, frames_per_step=1)
+    return ScalarEnvs(make, config.num_envs, frames_per_step=1, name=config.id)
 
 
 def _find(env_id: str) -> gym.envs.registration.EnvSpec:
@@ -162,20 +195,34 @@ def _find(env_id: str) -> gym.envs.registration.EnvSpec:
         try:
             importlib.import_module(module)
         except (Exception, SystemExit) as error:  # whatever the user's module does when it runs
-            raise UserError(f"The module {module!r} of {env_id!r} cannot be imported: {_first_line(error)}.") from error
+            raise UserError(
+                f"The module {module!r} of {env_id!r} cannot be imported: {_first_line(error)}{_place(error)}; "
+                "env.id=module:Id-v0 needs a module that Python finds and can run."
+            ) from error
     try:
         return gym.spec(name)
     except gym.error.Error:
         # Atari is offered by the names of its games, not by ale-py's 350 ids.
         ids = [spec.id for spec in gym.registry.values() if "ale_py" not in str(spec.entry_point)]
         raise UserError(
-            f"There is no environment {env_id!r}; allowed are Atari games, the toys {', '.join(TOYS)}, Gymnasium ids "
-            f"and module:Id-v0.{nearest(env_slug(name), [*game_names(), *TOYS, *ids])}"
+            f"There is no environment {env_id!r} (env.id); allowed are Atari games, the toys {', '.join(TOYS)}, "
+            f"Gymnasium ids and module:Id-v0.{nearest(env_slug(name), [*game_names(), *TOYS, *ids])}"
         ) from None
 
 
 def _first_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0].rstrip(".")
+    text = " ".join(str(error).strip().splitlines()[:1])[:200].rstrip(". ")
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _place(error: BaseException) -> str:
+    """` (file, line 3)`: the innermost line of other people's code that the error went through, if any."""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename not in (__file__, importlib.__file__) and not frame.filename.startswith("<frozen")
+    ]
+    return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
 
 
 def _as_box(env: Env, env_id: str) -> Env:
@@ -184,8 +231,24 @@ def _as_box(env: Env, env_id: str) -> Env:
         env = FlattenObservation(env)
     space = env.observation_space
     if not isinstance(space, Box):
-        raise UserError(f"{env_id} has the observations {space}; only a Box, or what can be flattened, is allowed.")
+        raise UserError(
+            f"env.id={env_id} has the observations {_named(space)}; only a Box, or what can be flattened, is allowed."
+        )
+    if math.prod(space.shape) == 0:
+        raise UserError(f"env.id={env_id} has observations of shape {space.shape}, which hold nothing to learn from.")
     return env
+
+
+def _check_actions(env: Env, env_id: str) -> None:
+    actions = env.action_space
+    if not isinstance(actions, Discrete):
+        raise UserError(f"env.id={env_id} has the actions {_named(actions)}; only a Discrete action space is allowed.")
+    if not 1 <= actions.n < 2**31:
+        raise UserError(f"env.id={env_id} has {actions.n} actions; 1 to {2**31 - 1} are allowed.")
+
+
+def _named(space: Any) -> str:
+    return " ".join(str(space).split())[:100]
 
 
 def _kept_or_float(space: Box) -> Box:

@@ -6,6 +6,7 @@ decided here, once for every backend.
 
 from __future__ import annotations
 
+import hashlib
 import zlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
@@ -25,7 +26,10 @@ _STATE = {
     "series_numbers": "iu",
     "series_lengths": "iu",
     "series_actions": "u",
+    "observation_digests": "u",
 }
+
+_LAST_NUMBER = 2**62  # of an episode, far from the end of int64
 
 
 class Outcome(NamedTuple):
@@ -124,13 +128,15 @@ class VecEnv:
         self._stream = stream
         self._reseed_after = reseed_after
         self._lives: np.ndarray
+        self._observations: np.ndarray
         self._begin(np.zeros(self.num_envs, np.int64))
 
     def reset(self) -> np.ndarray:
         """Start episode 0 of every environment; returns observations [B, *obs]."""
         self._begin(np.zeros(self.num_envs, np.int64))
         everywhere = np.ones(self.num_envs, np.bool_)
-        return self._start(everywhere, seeded=everywhere)
+        self._observations = self._start(everywhere, seeded=everywhere)
+        return self._observations
 
     def step(self, actions: np.ndarray) -> VecStep:
         """Do actions [B] int; where an episode ends, the next one starts in the same step.
@@ -149,13 +155,13 @@ class VecEnv:
         ended = outcome.terminated | outcome.truncated
         life_lost = (outcome.lives < self._lives) & ~ended
         self._lives = outcome.lives
-        observations: np.ndarray = outcome.observations
+        self._observations = outcome.observations
         episodes: tuple[Episode, ...] = ()
         if ended.any():
             episodes = self._finished(ended)
-            observations = self._start_next(ended)
+            self._observations = self._start_next(ended, seeded=ended & (self._log.lengths >= self._reseed_after))
         return VecStep(
-            observations=observations,
+            observations=self._observations,
             rewards=outcome.rewards.astype(np.float32),
             terminated=outcome.terminated,
             truncated=outcome.truncated,
@@ -169,30 +175,39 @@ class VecEnv:
         actions, lengths = self._log.pack()
         return {
             "episode_numbers": self._numbers.copy(),  # [B]
-            "episode_returns": self._returns.copy(),  # [B]; as the numbers, a check that the replay is the same
+            "episode_returns": self._returns.copy(),  # [B]
             "series_numbers": self._series.copy(),  # [B]: of the first episode
             "series_lengths": lengths,  # [B]
             "series_actions": actions,  # [sum of lengths]
+            "observation_digests": _digests(self._observations),  # [B]; by these a replay that went elsewhere is known
         }
 
-    def restore(self, state: Mapping[str, Any]) -> np.ndarray:
+    def restore(self, state: Mapping[str, Any]) -> tuple[np.ndarray, int]:
         """Go on exactly where `state` was taken, by playing the running series again.
 
+        An environment that is not where it was after that, since it is no function of its seed and actions, starts
+        its next episode instead.
+
         Returns:
-            The current observations [B, *obs], bit for bit.
+            The current observations [B, *obs], and the number of environments that were not where they had been; if
+            it is 0 the observations are those of then, bit for bit.
 
         Raises:
             UserError: if the state is not one of this environment.
         """
-        numbers, returns, series, lengths, actions = self._read(state)
+        numbers, returns, series, lengths, actions, digests = self._read(state)
         self._begin(series)
         self._log.load(actions, lengths)
-        observations = self._replay()
-        if not np.array_equal(self._numbers, numbers):
-            _misfit("its episodes end elsewhere when they are played again")
-        if not np.array_equal(self._returns, returns):
-            _misfit("its episodes give other rewards when they are played again")
-        return observations
+        self._observations = self._replay()
+        lost = (
+            (self._numbers != numbers)
+            | (self._returns.view(np.int64) != returns.view(np.int64))  # bits, since NaN is not NaN
+            | (_digests(self._observations) != digests)
+        )
+        if lost.any():
+            self._numbers[lost] = numbers[lost]
+            self._observations = self._start_next(lost, seeded=lost)
+        return self._observations, int(lost.sum())
 
     def close(self) -> None:
         """Free the environments."""
@@ -239,9 +254,8 @@ class VecEnv:
             for index in np.flatnonzero(ended).tolist()
         )
 
-    def _start_next(self, ended: np.ndarray) -> np.ndarray:
+    def _start_next(self, ended: np.ndarray, *, seeded: np.ndarray) -> np.ndarray:
         self._numbers[ended] += 1
-        seeded = ended & (self._log.lengths >= self._reseed_after)
         self._log.restart(seeded)
         self._series[seeded] = self._numbers[seeded]
         for index in np.flatnonzero(seeded).tolist():
@@ -279,13 +293,14 @@ class VecEnv:
         if set(state) != set(_STATE):
             _misfit(f"it holds {', '.join(sorted(state)) or 'nothing'}, not {', '.join(sorted(_STATE))}")
         arrays = {key: np.asarray(state[key]) for key in _STATE}
-        numbers, returns, series, lengths, actions = arrays.values()
+        numbers, returns, series, lengths, actions, digests = arrays.values()
         for key, array in arrays.items():
             shape = actions.shape[:1] if key == "series_actions" else (self.num_envs,)
             if array.shape != shape or array.dtype.kind not in _STATE[key]:
                 _misfit(f"{key} is {array.dtype} of shape {array.shape}, which is not of {self.num_envs} environments")
         if (
             min(series.min(), lengths.min()) < 0
+            or numbers.max() > _LAST_NUMBER
             or (numbers < series).any()
             or lengths.max() > len(actions)
             or lengths.sum() != len(actions)
@@ -293,7 +308,14 @@ class VecEnv:
             _misfit("its lengths, numbers and actions contradict each other")
         if (actions >= self.num_actions).any():
             _misfit(f"it holds the action {actions.max()}, and {self.name} has {self.num_actions}")
-        return [numbers.astype(np.int64), returns, series.astype(np.int64), lengths.astype(np.int64), actions]
+        numbers, series, lengths = (array.astype(np.int64) for array in (numbers, series, lengths))
+        return [numbers, returns.astype(np.float64), series, lengths, actions, digests]
+
+
+def _digests(observations: np.ndarray) -> np.ndarray:
+    """[B] uint64: of the bytes of each observation."""
+    hashes = [hashlib.blake2b(np.ascontiguousarray(x).tobytes(), digest_size=8).digest() for x in observations]
+    return np.array([int.from_bytes(digest, "little") for digest in hashes], np.uint64)
 
 
 def _misfit(what: str) -> NoReturn:

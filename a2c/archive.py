@@ -1,0 +1,120 @@
+"""Named arrays in one sealed file: an .npz that ends in the SHA-256 of all its bytes before.
+
+NumPy reads it as any other .npz. Reading runs no code (no pickles), notices any changed bit, and takes no more memory
+than the file is long.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import zipfile
+from collections.abc import Mapping, Sequence
+from math import prod
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.lib import format as npy
+
+from a2c.files import replacing
+
+_MARK = b"a2c-sha256:"
+_SEAL = len(_MARK) + 64  # bytes, as the comment that ends a zip file
+_KINDS = "biuf"  # of arrays: plain numbers
+_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+
+
+class DamagedError(Exception):
+    """A file that is not what `write_archive` wrote; the text says in what way, in a few words."""
+
+
+def write_archive(path: Path, arrays: Mapping[str, np.ndarray], also: Sequence[Path] = ()) -> None:
+    """Write arrays of numbers, whole or not at all, to `path` and to the names `also`.
+
+    Raises:
+        OSError: where it cannot be written.
+    """
+    with replacing(path, also) as file:
+        # by hand instead of **arrays, where a name such as `file` would be an argument
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+            for name, array in arrays.items():
+                with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+                    npy.write_array(member, np.asarray(array), allow_pickle=False)
+            archive.comment = _MARK + bytes(64)
+        file.seek(-64, os.SEEK_END)
+        digest = _digest(file, file.tell())
+        file.write(digest)
+
+
+def read_archive(path: Path) -> tuple[dict[str, np.ndarray], bool]:
+    """Read what `write_archive` wrote, or any .npz of plain numbers that is not compressed.
+
+    Returns:
+        The arrays, read-only, and whether the file is sealed; else the zip's own sums alone guard its contents.
+
+    Raises:
+        DamagedError: where the file is anything else.
+        OSError: where it cannot be read.
+    """
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        sealed = _is_sealed(file, size)
+        try:
+            with zipfile.ZipFile(file) as archive:
+                return _read_members(archive, size), sealed
+        except (DamagedError, OSError):
+            raise
+        except Exception as error:  # whatever zipfile and numpy raise on hostile bytes
+            raise DamagedError(type(error).__name__) from None
+
+
+def _is_sealed(file: BinaryIO, size: int) -> bool:
+    """Whether the file ends in a seal; raises where it is a wrong one."""
+    if size < _SEAL:
+        return False
+    file.seek(size - _SEAL)
+    if file.read(len(_MARK)) != _MARK:
+        return False
+    if _digest(file, size - 64) != file.read():
+        raise DamagedError("its checksum is wrong")
+    return True
+
+
+def _digest(file: BinaryIO, length: int) -> bytes:
+    """The hexadecimal SHA-256 of the first `length` bytes; the file stands behind them afterwards."""
+    sha = hashlib.sha256()
+    file.seek(0)
+    while length > 0:
+        chunk = file.read(min(length, 2**20))
+        if not chunk:
+            raise DamagedError("it is cut short")
+        sha.update(chunk)
+        length -= len(chunk)
+    return sha.hexdigest().encode()
+
+
+def _read_members(archive: zipfile.ZipFile, size: int) -> dict[str, np.ndarray]:
+    members = archive.infolist()
+    # checked before anything is read: not compressed, and not the same bytes many times over
+    if any(m.compress_type != zipfile.ZIP_STORED or m.file_size != m.compress_size for m in members):
+        raise DamagedError("it is compressed")
+    if sum(m.file_size for m in members) > size or len({m.filename for m in members}) < len(members):
+        raise DamagedError("its contents are larger than the file")
+    return {m.filename.removesuffix(".npy"): _read_array(archive.read(m)) for m in members}
+
+
+def _read_array(raw: bytes) -> np.ndarray:
+    stream = io.BytesIO(raw)
+    version = npy.read_magic(stream)
+    if version not in _HEADERS:
+        raise DamagedError(f"it holds an array of format {version}")
+    shape, fortran_order, dtype = _HEADERS[version](stream)
+    if dtype.kind not in _KINDS:
+        raise DamagedError(f"it holds an array of {dtype}")
+    start = stream.tell()
+    if min(shape, default=0) < 0 or prod(shape) * dtype.itemsize != len(raw) - start:
+        raise DamagedError("it holds an array of another size than it says")
+    flat: np.ndarray[Any, Any] = np.frombuffer(raw, dtype, offset=start, count=prod(shape))
+    return flat.reshape(shape, order="F" if fortran_order else "C")

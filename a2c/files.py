@@ -1,0 +1,78 @@
+"""Files that are whole or not there: written under a temporary name, synced, then renamed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from a2c.config import UserError
+
+
+@contextmanager
+def replacing(path: Path, also: Sequence[Path] = ()) -> Iterator[BinaryIO]:
+    """A new file that takes the place of `path`, and of the names `also`, when the block ends well.
+
+    A kill leaves at most a temporary file behind, which the next call removes; an error leaves nothing.
+
+    Raises:
+        OSError: where it cannot be written.
+    """
+    temporary = _new_name(path)
+    try:
+        with temporary.open("x+b") as file:  # x: a link that someone laid there is never written through
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        for name in also:
+            # before the rename: a kill between the two leaves names that whoever starts again makes again
+            _link(temporary, name)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync(path.parent)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a text file, whole or not at all."""
+    with replacing(path) as file:
+        file.write(text.encode())
+
+
+def write_result(path: Path, text: str) -> None:
+    """`write_atomically` where the user said so.
+
+    Raises:
+        UserError: where the file cannot be written.
+    """
+    try:
+        write_atomically(path, text)
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror}.") from None
+
+
+def _new_name(path: Path) -> Path:
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.unlink(missing_ok=True)  # a killed process's: it may be another file's too, so never write into it
+    return temporary
+
+
+def _link(source: Path, target: Path) -> None:
+    temporary = _new_name(target)
+    try:
+        temporary.hardlink_to(source)
+    except OSError:  # a file system without links
+        shutil.copyfile(source, temporary)
+    temporary.replace(target)
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,139 @@
+"""Incidents: what is left behind of an update that went wrong, enough to do it again.
+
+Each is a folder `incidents/step-<env_steps>` of the run. It is a run folder itself, with the run's latest
+checkpoint, so that `a2c resume` on it comes to the same place with the same bits. Beside it: `report.json`, and
+`update.npz` with the trajectory (`trajectory/*`), network and optimizer (`model/*`, `optimizer/*`) of that very update.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import traceback
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NoReturn
+
+import numpy as np
+import tensorflow as tf
+
+from a2c.archive import write_archive
+from a2c.checkpoint import learner_arrays, resume_command, step_files, versions
+from a2c.config import Config, CrashError, UserError, dump_config
+from a2c.files import write_atomically
+from a2c.learner import Learner
+from a2c.metrics import Counters
+from a2c.trajectory import Losses, Trajectory
+
+KEPT = 10  # incidents of one run; the first ones say most
+SKIPPED_IN_A_ROW = 100  # updates: then nothing is being learned any more
+
+
+class Incidents:
+    """Watches over the updates of one run; as a context, over everything that is raised in it.
+
+    Attributes:
+        trajectory: of the update under way; set by whoever runs the loop, None again after `check`.
+    """
+
+    def __init__(self, run_dir: Path, config: Config, learner: Learner, counters: Counters) -> None:
+        self.run_dir = run_dir
+        self.config = config
+        self.learner = learner
+        self.counters = counters
+        self.trajectory: Trajectory | None = None
+        self._in_a_row = 0
+        self._resume = resume_command(run_dir, config)
+
+    def check(self, losses: Losses) -> None:
+        """Heed an update that was not applied, as `optimizer.on_nan` asks.
+
+        Raises:
+            UserError: where the run is to stop.
+        """
+        trajectory, self.trajectory = self.trajectory, None
+        if losses.are_finite():
+            self._in_a_row = 0
+            return
+        self._in_a_row += 1
+        self.counters.skipped_updates += 1
+        assert trajectory is not None
+        stage = nonfinite_stage(self.learner, trajectory)
+        where = self._save(trajectory, stage=stage)
+        what = f"Update {self.counters.updates:,} is not finite, first in {stage}, and was not applied"
+        if self.config.optimizer.on_nan == "stop":
+            raise UserError(
+                f"{what}; its trajectory is in {where}, and the last checkpoint is as it was. Try a smaller "
+                f"optimizer.learning_rate, or leave such updates out with `{self._resume} --on-nan skip`."
+            )
+        if self._in_a_row == SKIPPED_IN_A_ROW:
+            raise UserError(
+                f"{what}, nor were the {SKIPPED_IN_A_ROW - 1} before it, so that nothing is being learned; their first "
+                f"trajectories are in {where.parent}. Start again, with a smaller optimizer.learning_rate."
+            )
+
+    def __enter__(self) -> Incidents:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, Exception) and not isinstance(error, UserError):
+            self._crash(error)
+
+    def _crash(self, error: Exception) -> NoReturn:
+        first_line = f"{type(error).__name__}: {error}".splitlines()[0][:300].rstrip(".")
+        try:
+            where = f"what is needed to repeat it is in {self._save(self.trajectory, error=error)}"
+        except OSError as unwritable:
+            where = f"what is needed to repeat it could not be written ({unwritable.strerror})"
+        raise CrashError(
+            f"The run stopped after update {self.counters.updates:,} with {first_line}; {where}. "
+            f"Go on from the last checkpoint with `{self._resume}`."
+        ) from error
+
+    def _save(self, trajectory: Trajectory | None, *, stage: str | None = None, error: Exception | None = None) -> Path:
+        """Make the folder of this moment, unless there are enough of them."""
+        folder = self.run_dir / "incidents" / f"step-{self.counters.env_steps:012d}"
+        if len(list(folder.parent.glob("step-*"))) >= KEPT:
+            return folder.parent
+        (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+        report: dict[str, Any] = {
+            "nonfinite_stage": stage,
+            "exception": None if error is None else "".join(traceback.format_exception(error)),
+            "counters": self.counters.state(),
+            "versions": versions(),
+            "config": dump_config(self.config),
+        }
+        write_atomically(folder / "report.json", json.dumps(report, indent=2) + "\n")
+        for latest in step_files(self.run_dir / "checkpoints")[-1:]:
+            shutil.copyfile(latest, folder / "checkpoints" / latest.name)
+        if trajectory is not None:
+            fields = {f"trajectory/{name}": np.asarray(field) for name, field in trajectory._asdict().items()}
+            write_archive(folder / "update.npz", {**fields, **learner_arrays(self.learner)})
+        return folder
+
+
+def nonfinite_stage(learner: Learner, trajectory: Trajectory) -> str:
+    """The first stage of the update in which a number is NaN or infinite; the update is done again, not applied."""
+    for name, field in trajectory._asdict().items():
+        if not np.isfinite(field).all():
+            return f"trajectory.{name}"
+
+    def tap(stage: str, tensor: tf.Tensor) -> tf.Tensor:
+        # raises before anything is applied, also where it is finite this time
+        if stage.startswith("clipped_gradient"):
+            raise _FoundError("a place that is finite when it is done again op by op")
+        if tensor.dtype.is_floating and not bool(tf.reduce_all(tf.math.is_finite(tensor))):
+            raise _FoundError(f"stage {stage!r}")
+        return tensor
+
+    try:
+        learner.apply_update(Trajectory(*map(tf.convert_to_tensor, trajectory)), tap)
+    except _FoundError as found:
+        return str(found)
+    raise AssertionError("an update has clipped gradients")
+
+
+class _FoundError(Exception):
+    """Ends an update early."""

@@ -1,0 +1,64 @@
+"""What a configuration would ask of the machine's memory, told before any of it is taken."""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import Any
+
+from a2c.config import Config, UserError
+
+COPIES = 4  # of every weight: itself, its gradient, and the optimizer's averages, of which Adam has two
+
+
+def physical_memory() -> int:
+    """Bytes of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def refuse_huge_rollout(config: Config, observation_space: Any, *, memory: int | None = None) -> None:
+    """Refuse a rollout whose observations alone are more than there is memory.
+
+    Args:
+        config: of the run.
+        observation_space: Gymnasium Box of one observation.
+        memory: bytes there are; by default this machine's.
+
+    Raises:
+        UserError: naming the keys and sizes.
+    """
+    memory = physical_memory() if memory is None else memory
+    size = config.env_steps_per_update * math.prod(observation_space.shape) * observation_space.dtype.itemsize
+    if size > memory:
+        shape = " x ".join(str(n) for n in observation_space.shape)
+        raise UserError(
+            f"algorithm.rollout_length={config.algorithm.rollout_length} x env.num_envs={config.env.num_envs} "
+            f"observations of {shape} {observation_space.dtype} take {_size(size)}, and this machine has "
+            f"{_size(memory)}; lower one of the two."
+        )
+
+
+def refuse_huge_network(shapes: list[tuple[int, ...]], *, memory: int | None = None) -> None:
+    """Refuse a network that cannot be trained in the memory there is.
+
+    Args:
+        shapes: of its weights, float32.
+        memory: bytes there are; by default this machine's.
+
+    Raises:
+        UserError: naming the keys and sizes.
+    """
+    memory = physical_memory() if memory is None else memory
+    weights = sum(math.prod(shape) for shape in shapes)
+    size = weights * COPIES * 4
+    if size > memory:
+        largest = " x ".join(str(n) for n in max(shapes, key=math.prod))
+        raise UserError(
+            f"The network has {weights:,} weights, {largest} in its largest layer, which take {_size(size)} with "
+            f"gradients and optimizer, and this machine has {_size(memory)}; lower model.hidden_sizes or "
+            "model.conv_layers, or choose another model.name."
+        )
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e9:,.1f} GB"

@@ -1,0 +1,421 @@
+"""What goes wrong while a run is under way: real full disks, signals, processes, bytes and numbers."""
+
+import json
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from conftest import heed_sigint, small_config
+from gymnasium.spaces import Box, Discrete
+
+from a2c.archive import read_archive
+from a2c.checkpoint import find_checkpoint, read_checkpoint, step_files
+from a2c.config import CrashError, UserError
+from a2c.evaluation import evaluate
+from a2c.incident import KEPT, SKIPPED_IN_A_ROW
+from a2c.training import train
+
+TIMES = ("seconds", "steps_per_second")
+
+
+class Sick(gym.Env):
+    """Two numbers in view, 10 steps an episode; in the middle of some episodes what `sickness` says."""
+
+    observation_space = Box(-np.inf, np.inf, (2,), np.float32)
+    action_space = Discrete(2)
+    sickness = "none"
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        self.infected = seed % 7 == 0  # with run seed 0 in updates 9, 14, 15 and 16 of 20
+        return self._look(), {}
+
+    def step(self, action):
+        self.t += 1
+        sick = self.infected and self.t == 5
+        if sick and self.sickness == "crash":
+            raise ZeroDivisionError("the moon\nis full")
+        reward = np.inf if sick and self.sickness == "reward" else float(action)
+        return self._look(sick), reward, self.t >= 10, False, {}
+
+    def _look(self, sick=False):
+        if self.sickness == "clock":  # no function of its seed
+            return np.array([time.perf_counter(), 0], np.float32)
+        look = self.np_random.normal(size=2).astype(np.float32)
+        return look * np.nan if sick and self.sickness == "observation" else look
+
+
+def sick_config(sickness: str, **sections: object):
+    """2 environments x 8 steps."""
+    env_id = f"Sick{sickness.title()}-v0"
+    if env_id not in gym.registry:
+        kind = type(env_id, (Sick,), {"sickness": sickness})
+        gym.register(env_id, lambda **options: kind(**options))
+    values = {
+        "env": {"id": env_id, "num_envs": 2, "reward_clipping": "none"},
+        "model": {"name": "mlp", "conv_layers": None, "hidden_sizes": [8]},
+        "logging": {"every_updates": 1},
+        "checkpoint": {"every_updates": 3},
+    }
+    for name, section in sections.items():
+        values[name] = {**values.get(name, {}), **section} if isinstance(section, dict) else section
+    return small_config(**values)
+
+
+def lines(run_dir: Path) -> list[dict]:
+    rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in row.items() if key not in TIMES} for row in rows]
+
+
+def weights(run_dir: Path) -> list[bytes]:
+    groups = ("model/", "optimizer/")
+    arrays = find_checkpoint(run_dir).arrays
+    return [array.tobytes() for name, array in arrays.items() if name.startswith(groups)]
+
+
+# --- numbers ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["graph", "eager"])
+@pytest.mark.parametrize(
+    ("sickness", "stage"), [("observation", "trajectory.observations"), ("reward", "trajectory.rewards")]
+)
+def test_an_update_that_is_not_finite_stops_the_run_and_leaves_its_trajectory(run_dir, sickness, stage, mode):
+    config = sick_config(sickness, runtime={"mode": mode})
+    with pytest.raises(UserError, match=rf"Update 9 is not finite, first in {stage}.*--on-nan skip") as error:
+        train(config, run_dir)
+    assert "\n" not in str(error.value)
+    assert error.value.exit_code == 2
+    assert [file.name for file in step_files(run_dir / "checkpoints")][-1] == "step-000000000096.npz"
+    incident = run_dir / "incidents" / "step-000000000144"
+    report = json.loads((incident / "report.json").read_text())
+    assert report["nonfinite_stage"] == stage
+    arrays, sealed = read_archive(incident / "update.npz")
+    assert sealed
+    assert not np.isfinite(arrays[stage.replace(".", "/")]).all()
+    assert all(np.isfinite(array).all() for name, array in arrays.items() if name.startswith(("model", "optimizer")))
+    assert sum(name.startswith("trajectory/") for name in arrays) == 8
+
+
+def test_the_stage_is_found_where_the_numbers_come_in_finite(run_dir):
+    """The square of a huge return overflows."""
+    gym.register("Huge-v0", lambda: gym.wrappers.TransformReward(Sick(), lambda reward: 1e30))
+    with pytest.raises(UserError, match="Update 1 is not finite, first in stage 'value_loss'"):
+        train(sick_config("none", env={"id": "Huge-v0"}), run_dir)
+
+
+def test_skipping_applies_nothing_and_goes_on(run_dir, tmp_path):
+    """The same weights as before the skipped updates; they are counted, and the metrics have no such numbers."""
+    config = sick_config("reward", optimizer={"on_nan": "skip"}, total_env_steps=144)
+    train(config, run_dir)
+    assert [row["skipped_updates"] for row in lines(run_dir)] == [0] * 8 + [1]
+    assert lines(run_dir)[-1]["total_loss"] is None
+    before = sick_config("none", total_env_steps=128)
+    train(before, tmp_path / "before")
+    assert weights(run_dir) == weights(tmp_path / "before")
+
+
+def test_a_run_that_was_stopped_goes_on_with_skipping_and_can_be_repeated_from_its_incident(run_dir):
+    config = sick_config("reward")
+    with pytest.raises(UserError, match="not finite"):
+        train(config, run_dir)
+    (incident,) = (run_dir / "incidents").iterdir()
+    with pytest.raises(UserError, match="Update 9 is not finite"):
+        train(config, incident, resume=True)  # an incident is a run that comes to the same place
+    skipping = config.model_copy(update={"optimizer": config.optimizer.model_copy(update={"on_nan": "skip"})})
+    summary = train(skipping, run_dir, resume=True)
+    assert summary.counters.env_steps == 320
+    assert summary.counters.skipped_updates == 4
+
+
+def test_skipping_for_ever_ends(run_dir):
+    gym.register("Hopeless-v0", lambda: gym.wrappers.TransformReward(Sick(), lambda reward: np.nan))
+    config = sick_config("none", env={"id": "Hopeless-v0"}, optimizer={"on_nan": "skip"}, total_env_steps=1_000_000)
+    with pytest.raises(UserError, match=f"nor were the {SKIPPED_IN_A_ROW - 1} before it"):
+        train(config, run_dir)
+    assert len(list((run_dir / "incidents").iterdir())) == KEPT
+
+
+# --- exceptions ------------------------------------------------------------------------------------------------------
+
+
+def test_an_exception_in_the_loop_leaves_what_repeats_it(run_dir):
+    config = sick_config("crash")
+    with pytest.raises(
+        CrashError, match=r"after update 8 with ZeroDivisionError: the moon; what .* a2c resume"
+    ) as error:
+        train(config, run_dir)
+    assert "\n" not in str(error.value)
+    assert error.value.exit_code == 1
+    incident = run_dir / "incidents" / "step-000000000128"
+    report = json.loads((incident / "report.json").read_text())
+    assert "is full" in report["exception"]
+    assert report["counters"]["updates"] == 8
+    with pytest.raises(CrashError, match="after update 8 with ZeroDivisionError"):
+        train(config, incident, resume=True)
+
+
+# --- environments that cannot be played again ------------------------------------------------------------------------
+
+
+def test_an_environment_that_is_no_function_of_its_seed_is_noticed_at_resume(run_dir):
+    config = sick_config("clock", total_env_steps=64)
+    train(config, run_dir)
+    said = []
+    summary = train(config.model_copy(update={"total_env_steps": 128}), run_dir, resume=True, warn=said.append)
+    assert len(said) == 1
+    assert said[0].startswith("2 of 2 environments are not where they were")
+    assert "not exactly" in said[0]
+    assert summary.counters.env_steps == 128
+
+
+def test_nothing_is_said_of_one_that_is(run_dir):
+    config = sick_config("none", total_env_steps=64)
+    train(config, run_dir)
+    train(config.model_copy(update={"total_env_steps": 128}), run_dir, resume=True, warn=pytest.fail)
+
+
+# --- disks and folders -----------------------------------------------------------------------------------------------
+
+CATCH = [sys.executable, "-m", "a2c", "train", "--env", "Catch", "--quiet"]
+SAVING_OFTEN = ["--set", "checkpoint.every_updates=1", "--set", "logging.every_updates=1"]
+
+
+def run(*command: object, **options) -> subprocess.CompletedProcess:
+    return subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=300, **options)
+
+
+def assert_one_sentence(done: subprocess.CompletedProcess, code: int, *words: str) -> None:
+    assert done.returncode == code, done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert done.stderr.startswith("a2c: ")
+    for word in words:
+        assert word in done.stderr
+
+
+def test_a_full_disk_stops_the_run_with_its_checkpoints_whole(run_dir):
+    """A size limit on files stands for the disk: the metrics outgrow it, and the run goes on when there is room."""
+
+    def little_room() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+
+    command = [sys.executable, "-m", "a2c", "train", "--env", "Chain", "--quiet", *SAVING_OFTEN, "--run-dir", run_dir]
+    done = run(*command, preexec_fn=little_room)
+    assert_one_sentence(done, 2, "cannot be written", "File too large", f"a2c resume {run_dir}")
+    steps = [read_checkpoint(file).env_steps for file in step_files(run_dir / "checkpoints")]
+    assert len(steps) == 3
+    assert not list(run_dir.rglob(".*.tmp"))
+    assert_one_sentence(run(*command), 2, "exists already")
+    total = steps[-1] + 800
+    assert run(sys.executable, "-m", "a2c", "resume", run_dir, "--steps", total, "--quiet").returncode == 0
+    rows = lines(run_dir)
+    assert [row["updates"] for row in rows] == list(range(1, len(rows) + 1))
+    assert rows[-1]["env_steps"] == total
+
+
+def test_a_disk_too_small_for_the_first_checkpoint_leaves_nothing_half_written(run_dir):
+    def no_room() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+
+    done = run(*CATCH, "--run-dir", run_dir, preexec_fn=no_room)
+    assert_one_sentence(done, 2, "cannot be written")
+    assert [path.name for path in run_dir.rglob("*") if path.is_file()] == [".lock"]
+    assert run(*CATCH, "--steps", "256", "--run-dir", run_dir).returncode == 0  # the same command, with room
+
+
+def in_a_namespace(script: str, *arguments: object) -> subprocess.CompletedProcess:
+    """Run a shell script that may mount, where nobody else sees it."""
+    return run("unshare", "--map-root-user", "--mount", "sh", "-euc", script, "sh", *arguments)
+
+
+may_mount = pytest.mark.skipif(
+    shutil.which("unshare") is None or in_a_namespace("mount -t tmpfs none /mnt").returncode != 0,
+    reason="needs user namespaces that may mount",
+)
+
+
+@may_mount
+def test_a_disk_of_one_megabyte_fills_up(tmp_path):
+    """Really no space left: a tmpfs, of which the run's first checkpoint takes a part and the others the rest."""
+    script = 'mount -t tmpfs -o size=1500k none "$1"; shift; exec "$@"'
+    options = ["--set", "checkpoint.keep=100", *SAVING_OFTEN]
+    done = in_a_namespace(script, tmp_path, *CATCH, *options, "--run-dir", tmp_path / "run")
+    assert_one_sentence(done, 2, "No space left on device", "whole up to its last checkpoint")
+
+
+@may_mount
+def test_a_read_only_folder_is_one_sentence(tmp_path):
+    script = 'mount -t tmpfs none "$1"; mkdir "$1/run"; mount -o remount,ro "$1"; shift; exec "$@"'
+    for folder in (tmp_path / "run", tmp_path / "new"):
+        done = in_a_namespace(script, tmp_path, *CATCH, "--run-dir", folder)
+        assert_one_sentence(done, 2, str(folder), "Read-only file system")
+
+
+def test_a_run_folder_never_writes_through_links_that_lie_in_it(run_dir, tmp_path):
+    """A stranger's run folder must not reach what is outside of it."""
+    config = small_config(env={"id": "Catch"}, total_env_steps=64)
+    train(config, run_dir)
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    for name in (".metrics.jsonl.tmp", ".config.yaml.tmp", ".eval.json.tmp", "checkpoints/.best.npz.tmp"):
+        (run_dir / name).symlink_to(precious)
+    (run_dir / "checkpoints" / ".step-000000000128.npz.tmp").symlink_to(precious)
+    for name in ("metrics.jsonl", "config.yaml"):
+        (run_dir / name).unlink()
+        (run_dir / name).symlink_to(precious)
+    train(config.model_copy(update={"total_env_steps": 128}), run_dir, resume=True)
+    assert precious.read_text() == "precious"
+    (run_dir / ".lock").unlink()
+    (run_dir / ".lock").symlink_to(precious)
+    with pytest.raises((UserError, OSError)):
+        train(config.model_copy(update={"total_env_steps": 192}), run_dir, resume=True)
+    assert precious.read_text() == "precious"
+
+
+# --- signals and restarts --------------------------------------------------------------------------------------------
+
+
+def started(*command: object, **options) -> subprocess.Popen:
+    return subprocess.Popen(
+        [str(word) for word in command], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options
+    )
+
+
+def wait_for(condition, process: subprocess.Popen) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def has_lines(run_dir: Path) -> bool:
+    file = run_dir / "metrics.jsonl"
+    return file.exists() and len(file.read_text().splitlines()) > 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_saves_and_tells_how_to_go_on(run_dir, number):
+    command = [word for word in CATCH if word != "--quiet"]
+    process = started(*command, "--steps", 10_000_000, *SAVING_OFTEN[2:], "--run-dir", run_dir, preexec_fn=heed_sigint)
+    wait_for(lambda: has_lines(run_dir), process)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert err == ""
+    if number != signal.SIGHUP:  # then nobody reads it
+        assert out.splitlines()[-1] == f"  a2c resume {run_dir}"
+    assert find_checkpoint(run_dir).env_steps >= lines(run_dir)[-1]["env_steps"] > 0
+
+
+def test_a_hangup_that_is_ignored_stays_so(run_dir):
+    """As under nohup."""
+    ignore = lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)  # noqa: E731
+    process = started(*CATCH, "--steps", 40_960, *SAVING_OFTEN[2:], "--run-dir", run_dir, preexec_fn=ignore)
+    wait_for(lambda: has_lines(run_dir), process)
+    process.send_signal(signal.SIGHUP)
+    assert process.wait(timeout=120) == 0
+
+
+def test_a_reader_that_leaves_ends_the_run_with_a_checkpoint(run_dir):
+    """`a2c train | head -2`."""
+    command = [word for word in CATCH if word != "--quiet"]
+    process = started(*command, "--steps", 10_000_000, *SAVING_OFTEN[2:], "--run-dir", run_dir)
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(timeout=120) == 128 + signal.SIGPIPE
+    assert process.stderr.read() == ""
+    assert find_checkpoint(run_dir).env_steps > 0
+
+
+def test_a_second_signal_leaves_at_once(run_dir):
+    """The first asks to stop after the update under way, which here takes minutes."""
+    slow = textwrap.dedent("""
+        import time, gymnasium as gym
+        class Slow(gym.Env):
+            observation_space = gym.spaces.Box(-1, 1, (2,)); action_space = gym.spaces.Discrete(2)
+            def reset(self, **_): return self.observation_space.sample(), {}
+            def step(self, action):
+                open("stepping", "w").close()
+                for _ in range(6000): time.sleep(0.01)
+        gym.register("Slow-v0", Slow)
+    """)
+    run_dir.mkdir()
+    (run_dir / "slow.py").write_text(slow)
+    command = [sys.executable, "-m", "a2c", "train", "--env", "slow:Slow-v0", "--quiet", "--run-dir", "run"]
+    process = started(*command, cwd=run_dir, preexec_fn=heed_sigint)
+    wait_for((run_dir / "stepping").exists, process)
+    process.send_signal(signal.SIGTERM)
+    time.sleep(0.5)
+    assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=10) == -signal.SIGTERM
+    assert find_checkpoint(run_dir / "run").env_steps == 0
+
+
+def test_auto_resume_starts_goes_on_and_is_content(run_dir):
+    """What a cluster does: the same command again and again, whatever happened before."""
+    command = [*CATCH, "--steps", 2560, "--run-dir", run_dir, "--auto-resume"]
+    (run_dir / "checkpoints").mkdir(parents=True)
+    (run_dir / "checkpoints" / ".step-000000000000.npz.tmp").write_bytes(b"killed in the very first save")
+    assert run(*command).returncode == 0
+    before = weights(run_dir)
+    for late in step_files(run_dir / "checkpoints")[1:]:
+        late.unlink()
+    assert run(*command).returncode == 0
+    assert weights(run_dir) == before
+    files = {file: file.stat().st_mtime_ns for file in run_dir.rglob("*.npz")}
+    assert run(*command).returncode == 0  # nothing left to do
+    assert {file: file.stat().st_mtime_ns for file in run_dir.rglob("*.npz")} == files
+
+
+def test_checkpoints_by_the_clock(run_dir):
+    config = small_config(env={"id": "Catch"}, checkpoint={"every_updates": 10**6, "every_minutes": 1e-6, "keep": 99})
+    train(config, run_dir)
+    assert len(step_files(run_dir / "checkpoints")) == 11
+    never = small_config(env={"id": "Catch"}, checkpoint={"every_updates": 10**6, "every_minutes": 0, "keep": 99})
+    train(never, run_dir.with_name("never"))
+    assert len(step_files(run_dir.with_name("never") / "checkpoints")) == 2
+
+
+# --- strangers -------------------------------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_does_not_decide_which_module_is_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "mine.py").write_text(
+        "import gymnasium as gym\nopen('executed', 'a').close()\n"
+        "gym.register('Mine-v0', 'gymnasium.envs.classic_control.cartpole:CartPoleEnv', max_episode_steps=20)\n"
+    )
+    config = sick_config("none", env={"id": "mine:Mine-v0"}, total_env_steps=32)
+    train(config, "run")
+    Path("executed").unlink()
+    sys.modules.pop("mine")
+    with pytest.raises(UserError, match="say so with --env mine:Mine-v0"):
+        evaluate("run", episodes=1)
+    assert_one_sentence(run(sys.executable, "-m", "a2c", "resume", "run"), 2, "--env mine:Mine-v0")
+    auto = [sys.executable, "-m", "a2c", "train", "--run-dir", "run", "--auto-resume"]
+    assert_one_sentence(run(*auto), 2, "--env mine:Mine-v0")
+    assert not Path("executed").exists()
+    with pytest.raises(UserError, match="was trained on mine:Mine-v0, not on CartPole-v1"):
+        evaluate("run", episodes=1, env_id="CartPole-v1")
+    assert evaluate("run", episodes=1, env_id="mine:Mine-v0").episodes == 1
+    done = run(sys.executable, "-m", "a2c", "resume", "run", "--env", "mine:Mine-v0", "--steps", 64, "--quiet")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_checkpoint_of_another_game_is_refused(tmp_path):
+    train(small_config(total_env_steps=32), tmp_path / "run")
+    with pytest.raises(UserError, match="was trained on Pong, not on Breakout"):
+        evaluate(tmp_path / "run", env_id="Breakout")
+    assert evaluate(tmp_path / "run", env_id="ALE/Pong-v5", episodes=1).env == "Pong"

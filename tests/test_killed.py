@@ -1,0 +1,49 @@
+"""A run that is killed with SIGKILL again and again, at random moments, ends with the bits of one never stopped.
+
+`pytest -m slow -s tests/test_killed.py` prints a line for each kill.
+"""
+
+import pytest
+from killing import assert_killed_is_as_undisturbed
+
+from a2c.checkpoint import read_checkpoint, step_files
+
+# 4 environments x 16 steps; linear, so that a lost count of updates shows in the rate; odd numbers, so that lines and
+# checkpoints fall beside each other
+ATARI = """
+    env.num_envs=4 env.screen_size=42 env.sticky_action_probability=0.25 env.reseed_after=300
+    model.name=small model.pixels=standardized model.conv_layers=[[8,4,4],[16,4,2]]
+    algorithm.rollout_length=16 algorithm.gae_lambda=0.95
+    optimizer.name=adam optimizer.schedule=linear
+    logging.every_updates=1 checkpoint.every_updates=7
+"""
+
+
+def settings(text: str) -> list[str]:
+    return [argument for setting in text.split() for argument in ("--set", setting)]
+
+
+def test_a_killed_run_ends_with_the_bits_of_one_never_stopped(tmp_path):
+    catch = "optimizer.learning_rate=1e-4 optimizer.schedule=linear logging.every_updates=1 checkpoint.every_updates=3"
+    assert_killed_is_as_undisturbed(
+        tmp_path, "Catch", ["--env", "Catch", *settings(catch)], env_steps=24_000, kills=5, seed=0
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("game", "backend", "env_steps", "kills", "seed"),
+    [
+        ("Pong", "native", 32_000, 20, 1),
+        ("Breakout", "native", 32_000, 20, 2),
+        ("Breakout", "wrappers", 8_000, 5, 3),
+    ],
+)
+def test_killed_atari_ends_with_the_bits_of_one_never_stopped(tmp_path, game, backend, env_steps, kills, seed):
+    """Sticky actions; games end, lives are lost, and every series of games is seeded again a few times."""
+    arguments = ["--env", game, "--config", "atari", *settings(f"{ATARI} env.backend={backend}")]
+    title = f"{game}, {backend} backend, sticky actions"
+    assert_killed_is_as_undisturbed(tmp_path, title, arguments, env_steps=env_steps, kills=kills, seed=seed)
+    saved = read_checkpoint(step_files(tmp_path / "killed" / "checkpoints")[-1])
+    assert saved.meta["counters"]["episodes"] >= 8
+    assert (saved.arrays["collector/series_numbers"] > 0).all()
