@@ -64,9 +64,9 @@ class Checkpoints:
 
     def due(self) -> bool:
         """Whether it is time for a checkpoint, by updates or by minutes."""
-        every_updates, every_minutes = self.config.checkpoint.every_updates, self.config.checkpoint.every_minutes
+        every_minutes = self.config.checkpoint.every_minutes
         by_time = 0 < 60 * every_minutes <= time.monotonic() - self._saved_at
-        return by_time or self.counters.updates % every_updates == 0
+        return by_time or self._due_by_updates()
 
     def save(self) -> Path:
         """Write `checkpoints/step-<env_steps>.npz`, refresh `best.npz` where it is the best, drop old ones.
@@ -75,7 +75,9 @@ class Checkpoints:
             OSError: where it cannot be written; those of before are as they were.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        is_best = self._note_best()
+        finished = self.counters.env_steps >= self.config.total_env_steps
+        # not where a signal or the clock asked for it: the best would depend on when they did
+        is_best = (finished or self._due_by_updates()) and self._note_best()
         meta = {
             "format": FORMAT,
             "versions": versions(),
@@ -90,7 +92,7 @@ class Checkpoints:
         path = self._path()
         write_archive(path, arrays, also=[self.folder / BEST] if is_best else [])
         older = [file for file in step_files(self.folder) if file.name < path.name]
-        for file in older[: len(older) + 1 - self.config.checkpoint.keep]:
+        for file in older[: max(0, len(older) + 1 - self.config.checkpoint.keep)]:
             file.unlink()
         self._saved_at = time.monotonic()
         return path
@@ -123,6 +125,9 @@ class Checkpoints:
 
     def _path(self) -> Path:
         return step_file(self.folder, self.counters.env_steps)
+
+    def _due_by_updates(self) -> bool:
+        return self.counters.updates % self.config.checkpoint.every_updates == 0
 
     def _note_best(self) -> bool:
         mean, best = self.counters.return_mean, self.counters.best_return
@@ -174,12 +179,20 @@ def read_checkpoint(path: Path) -> Saved:
         )
     if form == FORMAT and not sealed:
         raise UserError(f"{path} is damaged: it has no checksum at its end.")
-    if form == _UNSEALED and isinstance(meta.get("counters"), dict):
-        meta["counters"].setdefault("skipped_updates", 0)
+    if form == _UNSEALED:
+        _bring_up_to_date(meta)
     config = build_config(meta.get("config"), where=str(path))
     if not _are_counters(meta.get("counters")):
         raise UserError(f"{path} is damaged: its counters are not those of a run.")
     return Saved(path, config, meta, arrays)
+
+
+def _bring_up_to_date(meta: Any) -> None:
+    """Give a header of the format before the names of today."""
+    match meta:
+        case {"counters": dict() as counters, "config": {"evaluation": dict() as evaluation}}:
+            meta["counters"] = {"skipped_updates": 0, "evaluated": 0, **counters}
+            evaluation.pop("every_updates", None)
 
 
 def _are_counters(counters: Any) -> bool:

@@ -509,8 +509,8 @@ def _print_summary(summary: TrainSummary, config: Config) -> None:
 
 
 def _print_evaluation(result: EvalResult) -> None:
-    error = "" if result.standard_error is None else f" ± {result.standard_error:.2f} (standard error)"
-    _print(f"{result.env}: mean {result.mean:.2f}{error} over {result.episodes} whole games")
+    interval = "" if result.interval is None else " (95 % interval {:.2f} to {:.2f})".format(*result.interval)
+    _print(f"{result.env}: mean {result.mean:.2f}{interval} over {result.episodes} whole games")
     table = Table.grid(padding=(0, 2))
     table.add_row("median", f"{result.median:g}, from {result.minimum:g} to {result.maximum:g}")
     if result.human_normalized is not None:

@@ -20,7 +20,10 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 # The version of what the keys mean, which a run writes into its config.yaml, and what each version changed.
 SCHEMA = 2
-CHANGES = {2: "an Atari environment is seeded after env.reseed_after steps, no longer at every episode"}
+CHANGES = {
+    2: "an Atari environment is seeded after env.reseed_after steps, no longer at every episode, and "
+    "evaluation.every_updates became evaluation.every_env_steps",
+}
 
 
 class UserError(Exception):
@@ -164,7 +167,7 @@ class CheckpointConfig(Section):
 class EvaluationConfig(Section):
     """Whole games played beside training, on environments of their own."""
 
-    every_updates: NonNegativeInt = 0  # 0 = only at the end
+    every_env_steps: NonNegativeInt = 0  # 0 = only at the end
     episodes: NonNegativeInt = 0  # 0 = none
     greedy: bool = False  # the published A2C scores are of the sampled policy
 

@@ -16,6 +16,7 @@ from a2c.envs import VecEnv, atari_game, human_normalized, make_vec_env
 from a2c.files import write_result
 from a2c.learner import Learner, build_learner
 from a2c.runtime import setup, stream_seed
+from a2c.scores import mean_interval
 from a2c.trajectory import Episode
 
 MAX_ENVS = 8  # games played at once; part of the protocol, since it decides each game's seed
@@ -33,7 +34,8 @@ class EvalResult:
     policy: str  # "sampled" or "greedy"
     episodes: int
     mean: float
-    standard_error: float | None  # None for one episode
+    interval: tuple[float, float] | None  # of the mean, 95 % bootstrap over games; None for one episode
+    standard_error: float | None
     median: float
     minimum: float
     maximum: float
@@ -92,11 +94,19 @@ def evaluate(
     return _result(config, str(path), saved.env_steps, played, greedy=greedy, seed=_seed(config, seed))
 
 
-def evaluate_learner(learner: Learner, config: Config, checkpoint: str, env_steps: int) -> EvalResult:
-    """The evaluation that `config.evaluation` asks for, with the learner as it stands."""
+def evaluate_learner(
+    learner: Learner,
+    config: Config,
+    checkpoint: str,
+    env_steps: int,
+    *,
+    on_episode: Callable[[Episode], None] = lambda episode: None,
+    on_step: Callable[[], None] = lambda: None,
+) -> EvalResult:
+    """The evaluation that `config.evaluation` asks for, with the learner as it stands; callbacks as of `play`."""
     episodes, greedy = config.evaluation.episodes, config.evaluation.greedy
     with _evaluation_envs(config, episodes, None) as envs:
-        played = play(learner, envs, episodes, greedy=greedy, seed=config.seed)
+        played = play(learner, envs, episodes, greedy=greedy, seed=config.seed, on_episode=on_episode, on_step=on_step)
     return _result(config, checkpoint, env_steps, played, greedy=greedy, seed=config.seed)
 
 
@@ -108,8 +118,18 @@ def play(
     greedy: bool,
     seed: int,
     on_episode: Callable[[Episode], None] = lambda episode: None,
+    on_step: Callable[[], None] = lambda: None,
 ) -> list[Episode]:
     """Play `episodes` whole games, the first ceil or floor(episodes / B) of every sub-environment.
+
+    Args:
+        learner: whose network acts.
+        envs: fresh ones.
+        episodes: how many games.
+        greedy: the most probable action instead of a draw.
+        seed: of the draws.
+        on_episode: called with each game that counts, as it ends.
+        on_step: called before each step; may raise to stop it all.
 
     Returns:
         The games by sub-environment, then by number: a function of the weights and the seeds alone.
@@ -121,6 +141,7 @@ def play(
     observations = envs.reset()
     draws = 0
     while len(played) < episodes:
+        on_step()
         if greedy:
             actions = learner.act_greedily(observations)
         else:
@@ -159,6 +180,7 @@ def _result(
         policy="greedy" if greedy else "sampled",
         episodes=n,
         mean=float(scores.mean()),
+        interval=mean_interval(scores),
         standard_error=float(scores.std(ddof=1) / np.sqrt(n)) if n > 1 else None,
         median=float(np.median(scores)),
         minimum=float(scores.min()),

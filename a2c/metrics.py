@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 from google.protobuf.message import DecodeError
 
@@ -34,6 +34,7 @@ class Counters:
     episodes: int = 0  # whole games
     seconds: float = 0.0  # spent training, over all sessions of the run
     skipped_updates: int = 0  # not applied, as their loss or gradients were not finite
+    evaluated: int = 0  # env_steps at the last evaluation
     best_return: float | None = None  # the best mean return over a full window that a checkpoint was kept of
     returns: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
     lengths: deque[int] = field(default_factory=lambda: deque(maxlen=WINDOW))
@@ -96,6 +97,7 @@ GROUPS = {
     "optimizer": ("grad_norm", "learning_rate", "updates", "skipped_updates"),
     "time": ("steps_per_second", "seconds", "frames"),
 }
+EVALUATION = "evaluation"  # the group of whole games played beside training
 
 
 def make_record(counters: Counters, losses: Losses, steps_per_second: float) -> Record:
@@ -114,21 +116,8 @@ def make_record(counters: Counters, losses: Losses, steps_per_second: float) -> 
     )
 
 
-class Writer(Protocol):
-    """A sink of records."""
-
-    def write(self, record: Record) -> None:
-        """Take one record."""
-
-    def sync(self) -> None:
-        """Bring what was written to the disk, where even a power failure leaves it."""
-
-    def close(self) -> None:
-        """Flush and release the file."""
-
-
 class JsonlWriter:
-    """metrics.jsonl: one JSON object a line. Lines beyond `env_steps` are dropped when a run goes on."""
+    """One JSON object a line. Lines beyond `env_steps` are dropped when a run goes on."""
 
     def __init__(self, path: Path, *, env_steps: int) -> None:
         kept = [line for line in _lines(path) if _env_steps(line) <= env_steps]
@@ -136,14 +125,13 @@ class JsonlWriter:
             file.write("".join(f"{line}\n" for line in kept).encode())
         self.file = path.open("a", encoding="utf-8")
 
-    def write(self, record: Record) -> None:
+    def write(self, values: Mapping[str, Any]) -> None:
         """Append one line and flush it."""
-        values = {key: _finite(value) for key, value in asdict(record).items()}
-        self.file.write(json.dumps(values) + "\n")
+        self.file.write(json.dumps({key: _finite(value) for key, value in values.items()}) + "\n")
         self.file.flush()
 
     def sync(self) -> None:
-        """See `Writer`."""
+        """Bring what was written to the disk, where even a power failure leaves it."""
         os.fsync(self.file.fileno())
 
     def close(self) -> None:
@@ -153,12 +141,12 @@ class JsonlWriter:
 
 
 class TensorBoardWriter:
-    """TensorBoard scalars over env_steps, in the groups above; a file for each session.
+    """TensorBoard scalars over env_steps; a file for each session.
 
-    Events beyond `env_steps` are dropped from the files of the sessions before.
+    Events beyond `env_steps` are dropped from the files of the sessions before, evaluations beyond `evaluated`.
     """
 
-    def __init__(self, folder: Path, *, env_steps: int) -> None:
+    def __init__(self, folder: Path, *, env_steps: int, evaluated: int) -> None:
         # here, not at the top: it takes half a second and only training needs it
         from tensorboard.compat.proto import event_pb2, summary_pb2
         from tensorboard.summary.writer.record_writer import RecordWriter
@@ -166,7 +154,7 @@ class TensorBoardWriter:
         self.event_pb2, self.summary_pb2 = event_pb2, summary_pb2
         before = sorted(file for file in folder.glob(f"{_EVENTS}.*") if file.is_file() and not file.is_symlink())
         for file in before:
-            _cut_events(file, env_steps, event_pb2.Event)
+            _cut_events(file, env_steps, evaluated, event_pb2.Event)
         # written at once, unlike TensorBoard's own writer, whose thread would lose its queue in a kill
         self.file = _next_event_file(folder, before).open("xb")
         self.writer = RecordWriter(self.file)
@@ -174,18 +162,16 @@ class TensorBoardWriter:
         # a TensorBoard that looks on now hides what it has read beyond the checkpoint this session starts from
         self._add(env_steps + 1, session_log=event_pb2.SessionLog(status=event_pb2.SessionLog.START))
 
-    def write(self, record: Record) -> None:
-        """Add one event with all scalars."""
-        values = asdict(record)
+    def write(self, env_steps: int, scalars: Mapping[str, float | None]) -> None:
+        """Add one event with all scalars, by their tags; those that are None are left out."""
         summary = self.summary_pb2.Summary()
-        for group, names in GROUPS.items():
-            for name in names:
-                if values[name] is not None:
-                    summary.value.add(tag=f"{group}/{name}", simple_value=values[name])
-        self._add(record.env_steps, summary=summary)
+        for tag, value in scalars.items():
+            if value is not None:
+                summary.value.add(tag=tag, simple_value=value)
+        self._add(env_steps, summary=summary)
 
     def sync(self) -> None:
-        """See `Writer`."""
+        """Bring what was written to the disk."""
         os.fsync(self.file.fileno())
 
     def close(self) -> None:
@@ -200,35 +186,49 @@ class TensorBoardWriter:
 
 
 class Writers:
-    """Several writers as one, and a context that closes them."""
+    """The files that a run reports to, and a context that closes them.
 
-    def __init__(self, *writers: Writer) -> None:
-        self.writers = writers
+    Args:
+        run_dir: holds `metrics.jsonl`, `evaluations.jsonl` and TensorBoard's event files.
+        counters: of where the run goes on, or fresh ones; what was written beyond is dropped.
+        tensorboard: whether to write event files.
+    """
+
+    def __init__(self, run_dir: Path, counters: Counters, *, tensorboard: bool) -> None:
+        self.metrics = JsonlWriter(run_dir / "metrics.jsonl", env_steps=counters.env_steps)
+        self.evaluations = JsonlWriter(run_dir / "evaluations.jsonl", env_steps=counters.evaluated)
+        self.events = None
+        if tensorboard:
+            self.events = TensorBoardWriter(run_dir, env_steps=counters.env_steps, evaluated=counters.evaluated)
 
     def write(self, record: Record) -> None:
-        """Hand the record to each."""
-        for writer in self.writers:
-            writer.write(record)
+        """Write a line of metrics."""
+        values = asdict(record)
+        self.metrics.write(values)
+        if self.events:
+            tags = {f"{group}/{name}": values[name] for group, names in GROUPS.items() for name in names}
+            self.events.write(record.env_steps, tags)
+
+    def write_evaluation(self, result: Mapping[str, Any]) -> None:
+        """Write a line of an evaluation; its single numbers become scalars."""
+        self.evaluations.write(result)
+        if self.events:
+            names = ("mean", "median", "standard_error", "human_normalized")
+            self.events.write(result["env_steps"], {f"{EVALUATION}/{name}": result[name] for name in names})
 
     def sync(self) -> None:
-        """Have each bring to the disk what it was handed."""
-        for writer in self.writers:
-            writer.sync()
+        """Bring to the disk what was written."""
+        for file in (self.metrics, self.evaluations, self.events):
+            if file:
+                file.sync()
 
     def __enter__(self) -> Writers:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for writer in self.writers:
-            writer.close()
-
-
-def open_writers(run_dir: Path, *, tensorboard: bool, env_steps: int) -> Writers:
-    """The writers of a run folder; `env_steps` is where the run goes on, 0 for a new one."""
-    writers: list[Writer] = [JsonlWriter(run_dir / "metrics.jsonl", env_steps=env_steps)]
-    if tensorboard:
-        writers.append(TensorBoardWriter(run_dir, env_steps=env_steps))
-    return Writers(*writers)
+        for file in (self.metrics, self.evaluations, self.events):
+            if file:
+                file.close()
 
 
 def _lines(path: Path) -> list[str]:
@@ -249,8 +249,8 @@ def _next_event_file(folder: Path, before: list[Path]) -> Path:
     return folder / f"{_EVENTS}.{moment:010d}.{socket.gethostname()}.{os.getpid()}"
 
 
-def _cut_events(file: Path, env_steps: int, parse: Any) -> None:
-    """Cut an event file behind its last event up to `env_steps`; without events of ours it is removed."""
+def _cut_events(file: Path, env_steps: int, evaluated: int, parse: Any) -> None:
+    """Cut an event file behind its last event that stays; without events of ours it is removed."""
     kept = 0
     with file.open("r+b") as stream:
         size, whole = file.stat().st_size, 0
@@ -259,7 +259,8 @@ def _cut_events(file: Path, env_steps: int, parse: Any) -> None:
                 event = parse.FromString(record)
             except DecodeError:
                 break
-            if event.step > env_steps:
+            is_evaluation = any(value.tag.startswith(f"{EVALUATION}/") for value in event.summary.value)
+            if event.step > (evaluated if is_evaluation else env_steps):
                 break
             kept += event.HasField("summary")
             whole = stream.tell()

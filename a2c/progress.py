@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
@@ -29,6 +30,9 @@ class Progress:
     def show(self, record: Record, counters: Counters) -> None:
         """Told each line of metrics."""
 
+    def evaluating(self, scores: Sequence[float], episodes: int) -> None:
+        """Told the scores so far after each of the games of an evaluation."""
+
 
 class PlainProgress(Progress):
     """One line of text for each record, below a headline that is printed when the run really starts."""
@@ -52,6 +56,11 @@ class PlainProgress(Progress):
             highlight=False,
             soft_wrap=True,
         )
+
+    def evaluating(self, scores: Sequence[float], episodes: int) -> None:
+        """Print a line when all are played."""
+        if len(scores) == episodes:
+            self.console.print(f"evaluation: mean {_mean(scores)} over {episodes} whole games", soft_wrap=True)
 
 
 class LiveProgress(Progress):
@@ -83,12 +92,22 @@ class LiveProgress(Progress):
         self.total = config.total_env_steps
         self.live.console.print(self.headline, markup=False, soft_wrap=True)
         self.task = self.bar.add_task(config.env.id, total=self.total, completed=counters.env_steps, eta="...")
-        self.live.update(self.bar, refresh=True)
+        self.numbers: list[RenderableType] = []
+        self._draw("")
 
     def show(self, record: Record, counters: Counters) -> None:
         """Draw everything anew."""
         self.bar.update(self.task, completed=min(record.env_steps, self.total), eta=_eta(record, self.total))
-        self.live.update(Group(self.bar, _numbers(record), _last_episodes(counters)), refresh=True)
+        self.numbers = [_numbers(record), _last_episodes(counters)]
+        self._draw(self._evaluation)
+
+    def evaluating(self, scores: Sequence[float], episodes: int) -> None:
+        """Draw a line of it below everything else."""
+        self._draw(f"[dim]evaluation[/]  {len(scores)} of {episodes} whole games  mean {_mean(scores)}")
+
+    def _draw(self, evaluation: str) -> None:
+        self._evaluation = evaluation
+        self.live.update(Group(self.bar, *self.numbers, *([evaluation] if evaluation else [])), refresh=True)
 
 
 def _numbers(record: Record) -> Table:
@@ -116,6 +135,10 @@ def _numbers(record: Record) -> Table:
 
 def _last_episodes(counters: Counters) -> str:
     return "[dim]last games[/]  " + "  ".join(f"{score:g}" for score in list(counters.returns)[-10:])
+
+
+def _mean(scores: Sequence[float]) -> str:
+    return f"{sum(scores) / len(scores):.2f}"
 
 
 def _number(value: float | None, form: str) -> str:

@@ -7,7 +7,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -22,10 +22,11 @@ from a2c.files import write_atomically
 from a2c.incident import Incidents
 from a2c.learner import Learner, build_learner
 from a2c.lock import FolderLock
-from a2c.metrics import Counters, Record, Writers, make_record, open_writers
+from a2c.metrics import Counters, Record, Writers, make_record
 from a2c.progress import Progress
 from a2c.rollout import build_collector
 from a2c.runtime import setup
+from a2c.trajectory import Episode
 
 # What may be another in a run that goes on, besides its length. All else would make it another run.
 _FREE_KEYS = ("total_env_steps", "optimizer.on_nan")
@@ -94,13 +95,17 @@ def train(
             if saved is None:
                 checkpoints.save()  # first of all, so that a run killed at any time can be resumed
             _write_config(run_dir, config)
-            writers = open_writers(run_dir, tensorboard=config.logging.tensorboard, env_steps=counters.env_steps)
+            writers = Writers(run_dir, counters, tensorboard=config.logging.tensorboard)
         with (
             writers,
             progress or Progress() as view,
             Incidents(run_dir, config, learner, counters) as incidents,
         ):
             stop.watch(view.start, config, counters)
+            judge = Judge(learner, config, run_dir, counters, writers, stop, view)
+            if _evaluation_due(config, counters):  # the session before was stopped in it
+                evaluation = judge()
+                _save(run_dir, checkpoints, writers)
             clock = Stopwatch(counters)
             finished = counters.env_steps >= config.total_env_steps
             while not finished and stop.signal is None:
@@ -116,16 +121,15 @@ def train(
                     with _saving(run_dir, config):
                         writers.write(record)
                     stop.watch(view.show, record, counters)
-                if _due(config.evaluation.every_updates, counters) and config.evaluation.episodes and not finished:
-                    _evaluate(learner, config, run_dir, counters)
+                if _evaluation_due(config, counters):
+                    evaluation = judge()
                     clock.skip()
                 if finished or checkpoints.due():
                     _save(run_dir, checkpoints, writers)
             if not finished:
                 _save(run_dir, checkpoints, writers)
-    if finished and config.evaluation.episodes and (record or not (run_dir / "eval.json").exists()):
-        evaluation = _evaluate(learner, config, run_dir, counters)
-    return TrainSummary(run_dir, counters, record, evaluation, None if finished else stop.signal)
+    done = finished and not _evaluation_due(config, counters)
+    return TrainSummary(run_dir, counters, record, evaluation, None if done else stop.signal)
 
 
 class Stopwatch:
@@ -156,6 +160,50 @@ class Stopwatch:
         self.lap_env_steps, self.lap_seconds = self.counters.env_steps, self.counters.seconds
 
 
+@dataclass
+class Judge:
+    """Plays the whole games of an evaluation beside a run, and reports them.
+
+    A signal cuts it short: then it counts as not done, and whoever goes on begins it again.
+    """
+
+    learner: Learner
+    config: Config
+    run_dir: Path
+    counters: Counters
+    writers: Writers
+    stop: StopSignal
+    view: Progress
+
+    def __call__(self) -> EvalResult | None:
+        """Evaluate the network as it stands; None where a signal came."""
+        scores: list[float] = []
+
+        def on_episode(episode: Episode) -> None:
+            scores.append(episode.episode_return)
+            self.stop.watch(self.view.evaluating, scores, self.config.evaluation.episodes)
+
+        try:
+            result = evaluate_learner(
+                self.learner,
+                self.config,
+                str(self.run_dir),
+                self.counters.env_steps,
+                on_episode=on_episode,
+                on_step=self.stop.check,
+            )
+        except StoppedError:
+            return None
+        self.counters.evaluated = self.counters.env_steps
+        with _saving(self.run_dir, self.config):
+            self.writers.write_evaluation(asdict(result))
+        return result
+
+
+class StoppedError(Exception):
+    """A signal asks for an end."""
+
+
 class StopSignal:
     """While entered, SIGINT, SIGTERM and SIGHUP ask the loop to stop after the update under way.
 
@@ -180,6 +228,11 @@ class StopSignal:
 
     def __exit__(self, *_: object) -> None:
         self._restore()
+
+    def check(self) -> None:
+        """Raise StoppedError where a signal has come."""
+        if self.signal is not None:
+            raise StoppedError
 
     def watch(self, show: Callable[..., None], *what: Any) -> None:
         """Show something; a terminal or pipe that is gone counts as its signal."""
@@ -266,11 +319,7 @@ def _git_state() -> str | None:
     return answer.stdout.strip()
 
 
-def _due(every_updates: int, counters: Counters) -> bool:
-    return every_updates > 0 and counters.updates % every_updates == 0
-
-
-def _evaluate(learner: Learner, config: Config, run_dir: Path, counters: Counters) -> EvalResult:
-    result = evaluate_learner(learner, config, str(run_dir), counters.env_steps)
-    result.write(run_dir / "eval.json")
-    return result
+def _evaluation_due(config: Config, counters: Counters) -> bool:
+    every, done, now = config.evaluation.every_env_steps, counters.evaluated, counters.env_steps
+    finished = now >= config.total_env_steps
+    return config.evaluation.episodes > 0 and done < now and (finished or (every > 0 and done // every < now // every))

@@ -193,9 +193,19 @@ def test_best_is_the_best_full_window(trained, tmp_path):
     assert save(5.0, 50)
     assert save(7.0, 100)
     assert not save(6.0, 100)
+    counters.updates = 1  # a moment that a signal chose: the best is what it would be without
+    assert not save(9.0, 100)
     assert counters.best_return == 7.0
     assert read_checkpoint(tmp_path / "checkpoints" / BEST).meta["counters"]["env_steps"] == 3
     assert len(step_files(tmp_path / "checkpoints")) == small_config().checkpoint.keep
+
+
+@pytest.mark.parametrize("keep", [1, 4, 6, 99])
+def test_as_many_are_kept_as_asked_for(run_dir, keep):
+    """Of 6, with that of the start."""
+    train(small_config(env={"id": "Catch"}, checkpoint={"every_updates": 2, "keep": keep}), run_dir)
+    steps = [read_checkpoint(file).env_steps for file in step_files(run_dir / "checkpoints")]
+    assert steps == [0, 64, 128, 192, 256, 320][-keep:]
 
 
 def test_a_kill_between_link_and_rename_never_damages_the_best(tmp_path):

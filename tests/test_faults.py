@@ -151,7 +151,7 @@ def test_skipping_for_ever_ends(run_dir):
 def test_an_exception_in_the_loop_leaves_what_repeats_it(run_dir):
     config = sick_config("crash")
     with pytest.raises(
-        CrashError, match=r"after update 8 with ZeroDivisionError: the moon; what .* a2c resume"
+        CrashError, match=r"after update 8 with ZeroDivisionError: the moon; what .*`a2c resume"
     ) as error:
         train(config, run_dir)
     assert "\n" not in str(error.value)
@@ -266,7 +266,7 @@ def test_a_run_folder_never_writes_through_links_that_lie_in_it(run_dir, tmp_pat
     train(config, run_dir)
     precious = tmp_path / "precious"
     precious.write_text("precious")
-    for name in (".metrics.jsonl.tmp", ".config.yaml.tmp", ".eval.json.tmp", "checkpoints/.best.npz.tmp"):
+    for name in (".metrics.jsonl.tmp", ".config.yaml.tmp", ".evaluations.jsonl.tmp", "checkpoints/.best.npz.tmp"):
         (run_dir / name).symlink_to(precious)
     (run_dir / "checkpoints" / ".step-000000000128.npz.tmp").symlink_to(precious)
     for name in ("metrics.jsonl", "config.yaml"):

@@ -13,16 +13,22 @@ import numpy as np
 import pytest
 import yaml
 from conftest import small_config
+from tensorflow.python.summary.summary_iterator import summary_iterator
 
 from a2c.checkpoint import read_checkpoint, step_files
 from a2c.config import UserError
+from a2c.metrics import TensorBoardWriter
 from a2c.training import train
 
 TIMES = ("seconds", "steps_per_second")
 
 
+def lines(file: Path) -> list[dict]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
 def metrics(run_dir: Path) -> list[dict]:
-    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    return lines(run_dir / "metrics.jsonl")
 
 
 def timeless(run_dir: Path) -> list[dict]:
@@ -56,7 +62,9 @@ def test_a_run_folder_holds_what_is_promised(run_dir):
     written = yaml.safe_load((run_dir / "config.yaml").read_text())
     assert written["optimizer"]["learning_rate"] == 7e-4
     assert written["provenance"]["tensorflow"]
-    assert json.loads((run_dir / "eval.json").read_text())["episodes"] == 2
+    (evaluation,) = lines(run_dir / "evaluations.jsonl")
+    assert evaluation["episodes"] == 2
+    assert evaluation["env_steps"] == 64
     assert list(run_dir.glob("events.out.tfevents.*"))
     checkpoints = [path.name for path in step_files(run_dir / "checkpoints")]
     assert checkpoints == ["step-000000000000.npz", "step-000000000064.npz"]
@@ -129,6 +137,24 @@ class StopAfter:
         if record.updates >= self.updates:
             os.kill(os.getpid(), signal.SIGINT)
 
+    def evaluating(self, scores, episodes):
+        pass
+
+
+class StopInEvaluation(StopAfter):
+    """Asks for it after the first game of the evaluation at some step."""
+
+    def __init__(self, env_steps: int) -> None:
+        super().__init__(10**9)
+        self.env_steps = env_steps
+
+    def start(self, config, counters):
+        self.counters = counters
+
+    def evaluating(self, scores, episodes):
+        if self.counters.env_steps == self.env_steps and len(scores) == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_saves_and_names_the_command_that_resumes(run_dir, number, code):
@@ -172,6 +198,64 @@ def test_resuming_a_finished_run_does_nothing(run_dir):
     assert metrics(run_dir) == before[1]
     longer = config.model_copy(update={"total_env_steps": 128})
     assert train(longer, run_dir, resume=True).counters.env_steps == 128
+
+
+JUDGED = {"every_env_steps": 100, "episodes": 10}  # of 320 steps, 32 an update: after 128, 224, 320
+
+
+def test_evaluations_beside_a_run_are_in_its_logs_and_change_none_of_its_bits(tmp_path):
+    config = small_config(env={"id": "Catch"}, evaluation=JUDGED)
+    train(config, tmp_path / "judged")
+    train(small_config(env={"id": "Catch"}), tmp_path / "plain")
+    assert [line["env_steps"] for line in lines(tmp_path / "judged" / "evaluations.jsonl")] == [128, 224, 320]
+    assert timeless(tmp_path / "judged") == timeless(tmp_path / "plain")
+    first, second = final_arrays(tmp_path / "judged"), final_arrays(tmp_path / "plain")
+    assert all(first[key].tobytes() == array.tobytes() for key, array in second.items() if key != "meta")
+    written = lines(tmp_path / "judged" / "evaluations.jsonl")
+    assert evaluation_scalars(tmp_path / "judged") == [(one["env_steps"], np.float32(one["mean"])) for one in written]
+
+
+@pytest.mark.parametrize("at", [128, 320])
+def test_an_evaluation_that_a_signal_cuts_short_is_made_up_for(tmp_path, at):
+    """Be it the last one, after which nothing is trained; those of before are neither lost nor repeated."""
+    config = small_config(env={"id": "Catch"}, evaluation=JUDGED)
+    train(config, tmp_path / "whole")
+    cut = tmp_path / "cut"
+    summary = train(config, cut, progress=StopInEvaluation(at))
+    assert summary.signal == signal.SIGINT
+    assert summary.counters.env_steps == at
+    assert at not in [line["env_steps"] for line in lines(cut / "evaluations.jsonl")]
+    assert train(config, cut, resume=True).signal is None
+    made_up = (cut / "evaluations.jsonl").read_text().replace(str(cut), str(tmp_path / "whole"))
+    assert made_up == (tmp_path / "whole" / "evaluations.jsonl").read_text()
+    assert evaluation_scalars(cut) == evaluation_scalars(tmp_path / "whole")
+    assert train(config, cut, resume=True).evaluation is None
+
+
+def test_an_evaluation_beyond_the_checkpoint_is_cut_off(tmp_path):
+    """Killed behind an evaluation that no checkpoint knows of, be it at the checkpoint's own step."""
+    config = small_config(env={"id": "Catch"}, evaluation=JUDGED)
+    train(config, tmp_path / "whole")
+    killed = tmp_path / "killed"
+    train(config, killed, progress=StopInEvaluation(128))
+    (killed / "evaluations.jsonl").write_text((tmp_path / "whole" / "evaluations.jsonl").read_text()[:-20])
+    writer = TensorBoardWriter(killed, env_steps=128, evaluated=0)
+    writer.write(128, {"evaluation/mean": 9.0})
+    writer.close()
+    train(config, killed, resume=True)
+    assert [line["env_steps"] for line in lines(killed / "evaluations.jsonl")] == [128, 224, 320]
+    assert evaluation_scalars(killed) == evaluation_scalars(tmp_path / "whole")
+
+
+def evaluation_scalars(run_dir) -> list[tuple[int, float]]:
+    """Every mean in the event files, oldest first, with nothing hidden."""
+    return [
+        (event.step, value.simple_value)
+        for file in sorted(run_dir.glob("events*"))
+        for event in summary_iterator(str(file))
+        for value in event.summary.value
+        if value.tag == "evaluation/mean"
+    ]
 
 
 def test_memory_does_not_grow_with_updates(run_dir):

@@ -31,7 +31,7 @@ from a2c.envs import make_simulator, make_vec_env
 from a2c.envs.vector import Simulator
 from a2c.files import write_result
 from a2c.learner import Learner, build_learner
-from a2c.metrics import Counters, Writers, make_record, open_writers
+from a2c.metrics import Counters, Writers, make_record
 from a2c.rollout import RolloutCollector, build_collector
 from a2c.runtime import setup, stream_seed
 from a2c.training import Stopwatch
@@ -114,7 +114,7 @@ def run_bench(config: Config, *, steps: int | None = None, on_round: Callable[[]
     with (
         TemporaryDirectory(prefix="a2c-bench-") as folder,
         make_vec_env(config.env, seed=config.seed) as envs,
-        open_writers(Path(folder), tensorboard=config.logging.tensorboard, env_steps=0) as writers,
+        Writers(Path(folder), Counters(), tensorboard=config.logging.tensorboard) as writers,
     ):
         learner = build_learner(config, envs.observation_space, envs.num_actions)
         collector = build_collector(config, envs, learner.act, learner.value)

@@ -20,7 +20,7 @@ from a2c.analysis.bench import Bench, Clock, Loop, RandomPlayer, clocks_on, run_
 from a2c.config import Config, ModelConfig, UserError
 from a2c.envs import make_simulator, make_vec_env
 from a2c.learner import build_learner
-from a2c.metrics import open_writers
+from a2c.metrics import Counters, Writers
 from a2c.model import build_model
 from a2c.rollout import build_collector
 
@@ -46,7 +46,7 @@ def catch(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 def loop(tmp_path: Path):
     with (
         make_vec_env(CATCH.env, seed=0) as envs,
-        open_writers(tmp_path, tensorboard=False, env_steps=0) as writers,
+        Writers(tmp_path, Counters(), tensorboard=False) as writers,
     ):
         learner = build_learner(CATCH, envs.observation_space, envs.num_actions)
         yield Loop(CATCH, learner, build_collector(CATCH, envs, learner.act, learner.value), writers)
