@@ -19,7 +19,7 @@ from tensorboard.compat.proto.event_pb2 import Event
 from a2c.checkpoint import read_checkpoint, step_files
 
 START_UP, TRAINING, SAVING = "start-up", "training", "saving"
-TIMES = ("seconds", "steps_per_second")
+TIMES = ("seconds", "steps_per_second", "checkpoint")  # and the name of the run, in its evaluations
 PATIENCE = 300  # seconds in which a session must come to the moment it is to be killed at
 
 
@@ -119,7 +119,7 @@ def assert_killed_is_as_undisturbed(
     assert_same_run(whole, killed)
     count = Counter(kill.phase for kill in done)
     shares = ", ".join(f"{count[phase]} in {phase}" for phase in (START_UP, TRAINING, SAVING))
-    last = read_metrics(killed)[-1]
+    last = read_lines(killed / "metrics.jsonl")[-1]
     took = time.perf_counter() - started
     print(f"{kills} kills ({shares}), {last['episodes']} games, {took:.0f} s: the same bits as never stopped")
     assert count[SAVING]
@@ -171,10 +171,11 @@ def assert_whole_checkpoints(run_dir: Path) -> None:
 def assert_same_run(whole: Path, killed: Path) -> None:
     """Whether two run folders hold the same bits, times apart."""
     assert_same_checkpoints(whole / "checkpoints", killed / "checkpoints")
-    first, second = read_metrics(whole), read_metrics(killed)
-    assert len(first) == len(second)
-    for a, b in zip(first, second, strict=True):
-        assert timeless(a) == timeless(b)
+    for name in ("metrics.jsonl", "evaluations.jsonl"):
+        first, second = read_lines(whole / name), read_lines(killed / name)
+        assert len(first) == len(second)
+        for a, b in zip(first, second, strict=True):
+            assert timeless(a) == timeless(b)
     assert not list(killed.rglob(".*tmp*"))
     assert scalars(killed) == scalars(whole)
 
@@ -197,8 +198,8 @@ def timeless(values: dict) -> dict:
     return {key: value for key, value in values.items() if key not in TIMES}
 
 
-def read_metrics(run_dir: Path) -> list[dict]:
-    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+def read_lines(file: Path) -> list[dict]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
 
 
 def scalars(run_dir: Path) -> list[tuple[int, str, str]]:

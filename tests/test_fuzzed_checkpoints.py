@@ -53,6 +53,7 @@ def config() -> Config:
         model={"name": "mlp", "conv_layers": None, "hidden_sizes": [4]},
         runtime={"mode": "eager"},
         total_env_steps=320,
+        evaluation={"episodes": 2, "every_env_steps": 100},
     )
 
 
@@ -233,14 +234,15 @@ def fuzz_files(run: Path, tmp_path: Path, *, raw: int, sealed: int, seed: int) -
 
 
 def fuzz_folders(run: Path, tmp_path: Path, *, folders: int, seed: int) -> Counter[str]:
-    """All files of a run at once; the latest checkpoint is spared now and then, so that the run goes on."""
+    """Half of a run's files at once, so that it mostly goes on, or all of them."""
     rng = np.random.default_rng(seed)
     seen: Counter[str] = Counter()
     for number in range(folders):
         folder = tmp_path / f"run-{number}"
         shutil.copytree(run, folder)
+        share = rng.choice([0.5, 1])
         for file in folder.rglob("*"):
-            if file.is_file() and rng.random() < 0.5:
+            if file.is_file() and rng.random() < share:
                 file.write_bytes(mutated_bytes(rng, file.read_bytes()))
         longer = config().model_copy(update={"total_env_steps": 384})
         seen[outcome(lambda f=folder, c=longer: train(c, f, resume=True))] += 1

@@ -24,7 +24,10 @@ def settings(text: str) -> list[str]:
 
 
 def test_a_killed_run_ends_with_the_bits_of_one_never_stopped(tmp_path):
-    catch = "optimizer.learning_rate=1e-4 optimizer.schedule=linear logging.every_updates=1 checkpoint.every_updates=3"
+    catch = """
+        optimizer.learning_rate=1e-4 optimizer.schedule=linear logging.every_updates=1 checkpoint.every_updates=3
+        evaluation.every_env_steps=1000 evaluation.episodes=10
+    """
     assert_killed_is_as_undisturbed(
         tmp_path, "Catch", ["--env", "Catch", *settings(catch)], env_steps=24_000, kills=5, seed=0
     )
