@@ -243,6 +243,20 @@ def find_checkpoint(path: Path, warn: Callable[[str], None] = lambda text: None)
     raise UserError(f"{path} holds no checkpoint (checkpoints/step-*.npz); name a run folder or a checkpoint file.")
 
 
+def find_runs(path: Path) -> list[Path]:
+    """What `path` means: a checkpoint or a run folder itself, else every run folder below it, sorted.
+
+    Raises:
+        UserError: where there is none.
+    """
+    if not path.is_dir() or (path / "checkpoints").is_dir():
+        return [path]
+    runs = sorted({folder.parent for folder in path.rglob("checkpoints") if step_files(folder)})
+    if not runs:
+        raise UserError(f"{path} holds no run (a folder with checkpoints/step-*.npz); name a run or a checkpoint.")
+    return runs
+
+
 def demand_trust(saved: Saved, env_id: str | None) -> None:
     """Refuse a checkpoint of another environment, and one whose environment is code that nobody asked for.
 

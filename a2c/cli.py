@@ -65,6 +65,13 @@ class OnNanChoice(StrEnum):
     skip = "skip"
 
 
+class Protocol(StrEnum):
+    """Of an evaluation on Atari."""
+
+    deepmind = "deepmind"
+    machado = "machado"
+
+
 class Mode(StrEnum):
     """How the update is executed."""
 
@@ -134,6 +141,13 @@ TrustedEnv = Annotated[
 OnNan = Annotated[
     OnNanChoice | None,
     typer.Option(help="Where loss or gradients are not finite; the update is never applied.  [default: stop]"),
+]
+Greedy = Annotated[
+    bool | None,
+    typer.Option("--greedy/--sample", help="The most probable action, or a draw.  [default: the run's own]"),
+]
+EvaluationSeed = Annotated[
+    int | None, typer.Option("--seed", min=0, max=2**63 - 1, help="Of games and draws.  [default: the run's own]")
 ]
 Episodes = Annotated[int | None, typer.Option(min=1, help="Whole games to play.  [default: the run's own, else 20]")]
 
@@ -227,34 +241,35 @@ def resume_(
 
 @app.command("eval")
 def eval_(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="A run's folder or a checkpoint.")],
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Runs, checkpoints, or folders of runs.")],
     env: TrustedEnv = None,
     episodes: Episodes = None,
-    greedy: Annotated[
-        bool | None,
-        typer.Option("--greedy/--sample", help="The most probable action, or a draw.  [default: the run's own]"),
+    protocol: Annotated[
+        Protocol | None,
+        typer.Option(help="deepmind: 30 no-ops; machado: sticky actions 0.25.  [default: as it was trained]"),
     ] = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, max=2**63 - 1, help="Of games and draws.  [default: the run's own]")
-    ] = None,
+    greedy: Greedy = None,
+    seed: EvaluationSeed = None,
     json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the result there.")] = None,
 ) -> None:
-    """Play whole games with raw scores."""
+    """Play whole games with raw scores: one agent in full, several as a table."""
     _check_target(json_file)
-    evaluation = quietly("a2c.evaluation")
-    with err.status("playing") as status:
-        scores: list[float] = []
-
-        def on_episode(episode: Any) -> None:
-            scores.append(episode.episode_return)
-            status.update(f"{len(scores)} games, mean {sum(scores) / len(scores):.2f}")
-
-        result = evaluation.evaluate(
-            path, episodes=episodes, greedy=greedy, seed=seed, env_id=env, on_episode=on_episode, warn=_warn
-        )
+    evaluation, checkpoint = quietly("a2c.evaluation"), quietly("a2c.checkpoint")
+    runs = list(dict.fromkeys(run for path in paths for run in checkpoint.find_runs(path)))
+    environment = {"env_id": env, "protocol": protocol and protocol.value}
+    # every mistake is found before the first game
+    defaults = [evaluation.games_to_play(run, **environment) for run in runs]
+    results = [
+        _evaluate(evaluation, run, episodes or default, greedy=greedy, seed=seed, **environment)
+        for run, default in zip(runs, defaults, strict=True)
+    ]
+    alone = len(runs) == 1 and runs == paths
     if json_file is not None:
-        result.write(json_file)
-    _print_evaluation(result)
+        evaluation.write_results(results[0] if alone else results, json_file)
+    if alone:
+        _print_evaluation(results[0])
+    else:
+        _print_evaluations(results)
 
 
 @app.command()
@@ -370,9 +385,7 @@ def bench(
     settings, source = load_config(config=config, env_id=env, overrides=overrides, assignments=set_ or [])
     benching = quietly("a2c.analysis.bench")
     then = None if compare_to is None else benching.read_bench(compare_to)
-    view = quietly("a2c.analysis.view")
-    # no spinner: its thread would take time from what is timed
-    with (view.ConsoleView(err) if err.is_terminal else view.View()).part("timing", benching.ROUNDS) as part:
+    with _view().part("timing", benching.ROUNDS) as part:
         now = benching.run_bench(settings, steps=steps, on_round=part.advance)
     if json_file is not None:
         now.write(json_file)
@@ -508,6 +521,53 @@ def _print_summary(summary: TrainSummary, config: Config) -> None:
         _print(f"Saved in {summary.run_dir}. Play whole games with it:\n  a2c eval {summary.run_dir}")
 
 
+def _evaluate(evaluation: Any, run: Path, total: int, **options: Any) -> EvalResult:
+    scores: list[float] = []
+    with _view().part("playing", total) as part:
+
+        def on_episode(episode: Any) -> None:
+            scores.append(episode.episode_return)
+            part.at(len(scores), f"{len(scores)} games, mean {sum(scores) / len(scores):.2f}")
+
+        result: EvalResult = evaluation.evaluate(run, episodes=total, on_episode=on_episode, warn=_warn, **options)
+    return result
+
+
+def _view() -> Any:
+    """What is under way, on stderr, for a person."""
+    view = quietly("a2c.analysis.view")
+    return view.ConsoleView(err) if err.is_terminal else view.View()
+
+
+def _print_evaluations(results: list[EvalResult]) -> None:
+    table = Table(box=None, header_style="bold")
+    for heading in ("agent", "game", "protocol"):
+        table.add_column(heading, overflow="fold")
+    for heading in ("steps", "games", "mean", "95 % interval", "median", "human-normalised", "published"):
+        table.add_column(heading, justify="right")
+    for result in results:
+        table.add_row(
+            escape(result.checkpoint),
+            escape(result.env),
+            f"{result.protocol.get('name', 'its own')}, {result.policy}",
+            f"{result.env_steps:,}",
+            str(result.episodes),
+            f"{result.mean:.2f}",
+            "-" if result.interval is None else "{:.2f} to {:.2f}".format(*result.interval),
+            f"{result.median:g}",
+            "-" if result.human_normalized is None else f"{result.human_normalized:.3f}",
+            ", ".join(f"{reference['score']:g}" for reference in result.published) or "-",
+        )
+    _wide().print(table)
+    for citation in dict.fromkeys(_cited(reference) for result in results for reference in result.published):
+        _print(f"Published: {citation}.")
+
+
+def _cited(reference: dict[str, Any]) -> str:
+    millions = reference["env_steps"] / 1e6
+    return f"{reference['citation']}, {reference['protocol']}, {millions:g} M steps, mean of {reference['games']}"
+
+
 def _print_evaluation(result: EvalResult) -> None:
     interval = "" if result.interval is None else " (95 % interval {:.2f} to {:.2f})".format(*result.interval)
     _print(f"{result.env}: mean {result.mean:.2f}{interval} over {result.episodes} whole games")
@@ -515,14 +575,16 @@ def _print_evaluation(result: EvalResult) -> None:
     table.add_row("median", f"{result.median:g}, from {result.minimum:g} to {result.maximum:g}")
     if result.human_normalized is not None:
         table.add_row("human-normalised", f"{result.human_normalized:.3f} (0 = random play, 1 = human)")
+    for reference in result.published:
+        table.add_row("published", f"{reference['score']:g} ({_cited(reference)})")
     table.add_row("policy", f"{result.policy}, seed {result.seed}, after {result.env_steps:,} training steps")
     for name, value in result.protocol.items():
-        table.add_row(name.replace("_", " "), str(value))
+        table.add_row("protocol" if name == "name" else name.replace("_", " "), str(value))
     out.print(table)
 
 
 def _print_comparison(report: Any, result: Any) -> None:
-    wide = out if out.is_terminal else Terminal(highlight=False, emoji=False, width=200)  # a file has no margin
+    wide = _wide()
     files = report.write_report(result, shlex.join(["a2c", *sys.argv[1:]]))
     for table in report.tables(result):
         shown = Table(title=escape(table.title), title_justify="left", box=None, header_style="bold")
@@ -535,6 +597,11 @@ def _print_comparison(report: Any, result: Any) -> None:
     for sentence in report.verdict(result):
         out.print(f"- {sentence}", markup=False, soft_wrap=not out.is_terminal)  # a file's lines are not broken
     _print(f"Saved in {result.folder}: {', '.join(file.name for file in files)}.")
+
+
+def _wide() -> Console:
+    """For tables: a file has no margin."""
+    return out if out.is_terminal else Terminal(highlight=False, emoji=False, width=200)
 
 
 def _score(score: float | None) -> str:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from a2c.checkpoint import demand_network, demand_trust, find_checkpoint, restore_weights, versions
-from a2c.config import Config
-from a2c.envs import VecEnv, atari_game, human_normalized, make_vec_env
+from a2c.checkpoint import Saved, demand_network, demand_trust, find_checkpoint, restore_weights, versions
+from a2c.config import Config, UserError, shown
+from a2c.envs import VecEnv, atari_game, human_normalized, make_vec_env, published_a2c
 from a2c.files import write_result
 from a2c.learner import Learner, build_learner
 from a2c.runtime import setup, stream_seed
-from a2c.scores import mean_interval
+from a2c.scores import PROTOCOLS, mean_interval, protocol_name, references
 from a2c.trajectory import Episode
 
 MAX_ENVS = 8  # games played at once; part of the protocol, since it decides each game's seed
@@ -40,19 +40,22 @@ class EvalResult:
     minimum: float
     maximum: float
     human_normalized: float | None  # (mean - random) / (human - random), None where the game has no such scores
+    published: tuple[dict[str, Any], ...]  # A2C scores of others, only of the same protocol and policy
     returns: tuple[float, ...]  # raw, undiscounted, in the order of `seeds`
     lengths: tuple[int, ...]  # agent steps
     seeds: tuple[int, ...]  # of each game
     protocol: dict[str, Any]
     versions: dict[str, str]
 
-    def write(self, path: Path) -> None:
-        """Write the result as JSON, whole or not at all.
 
-        Raises:
-            UserError: where the file cannot be written.
-        """
-        write_result(path, json.dumps(asdict(self), indent=2) + "\n")
+def write_results(results: EvalResult | Sequence[EvalResult], path: Path) -> None:
+    """Write a result as a JSON object, or several as a list, whole or not at all.
+
+    Raises:
+        UserError: where the file cannot be written.
+    """
+    values = asdict(results) if isinstance(results, EvalResult) else [asdict(result) for result in results]
+    write_result(path, json.dumps(values, indent=2) + "\n")
 
 
 def evaluate(
@@ -62,6 +65,7 @@ def evaluate(
     greedy: bool | None = None,
     seed: int | None = None,
     env_id: str | None = None,
+    protocol: str | None = None,
     on_episode: Callable[[Episode], None] = lambda episode: None,
     warn: Callable[[str], None] = lambda text: None,
 ) -> EvalResult:
@@ -74,15 +78,14 @@ def evaluate(
         greedy: the most probable action instead of a draw. Default: the run's own.
         seed: of games and draws. Default: the run's own, so that a run's final evaluation is reproduced.
         env_id: the environment that it is to be of; must be named where that is `module:Id`, since its code is run.
+        protocol: "deepmind" (no-ops) or "machado" (sticky actions), for Atari games. Default: as it was trained.
         on_episode: called with each game that counts, as it ends.
         warn: called with a sentence for each damaged checkpoint that was passed over.
 
     Raises:
         UserError: where there is no such checkpoint, or it does not fit.
     """
-    saved = find_checkpoint(Path(path), warn)
-    demand_trust(saved, env_id)
-    config = saved.config
+    saved, config = _load(path, env_id, protocol, warn)
     setup(config.runtime)
     episodes = episodes or config.evaluation.episodes or DEFAULT_EPISODES
     greedy = config.evaluation.greedy if greedy is None else greedy
@@ -92,6 +95,12 @@ def evaluate(
         restore_weights(learner, saved)
         played = play(learner, envs, episodes, greedy=greedy, seed=_seed(config, seed), on_episode=on_episode)
     return _result(config, str(path), saved.env_steps, played, greedy=greedy, seed=_seed(config, seed))
+
+
+def games_to_play(path: str | Path, *, env_id: str | None = None, protocol: str | None = None) -> int:
+    """How many games `evaluate` plays by default; raises what it would raise before the first."""
+    _, config = _load(path, env_id, protocol, lambda text: None)
+    return config.evaluation.episodes or DEFAULT_EPISODES
 
 
 def evaluate_learner(
@@ -156,6 +165,26 @@ def play(
     return sorted(played, key=lambda episode: (episode.env_index, episode.number))
 
 
+def _load(
+    path: str | Path, env_id: str | None, protocol: str | None, warn: Callable[[str], None]
+) -> tuple[Saved, Config]:
+    """A checkpoint, and its configuration as it is to be evaluated."""
+    saved = find_checkpoint(Path(path), warn)
+    demand_trust(saved, env_id)
+    return saved, _under(protocol, saved.config)
+
+
+def _under(protocol: str | None, config: Config) -> Config:
+    """The configuration with what a protocol says of the environment."""
+    if protocol is None:
+        return config
+    if protocol not in PROTOCOLS:
+        raise UserError(f"There is no protocol {shown(protocol)}; allowed are {' and '.join(PROTOCOLS)}.")
+    if atari_game(config.env.id) is None:
+        raise UserError(f"The protocol {protocol} is one of Atari games, and the checkpoint is of {config.env.id}.")
+    return config.model_copy(update={"env": config.env.model_copy(update=dict(PROTOCOLS[protocol]))})
+
+
 def _seed(config: Config, seed: int | None) -> int:
     return config.seed if seed is None else seed
 
@@ -185,6 +214,7 @@ def _result(
         median=float(np.median(scores)),
         minimum=float(scores.min()),
         maximum=float(scores.max()),
+        published=_published(config, greedy=greedy),
         human_normalized=human_normalized(game, float(scores.mean())) if game else None,
         returns=tuple(episode.episode_return for episode in played),
         lengths=tuple(episode.length for episode in played),
@@ -192,6 +222,14 @@ def _result(
         protocol=_protocol(config, n, is_atari=game is not None),
         versions=versions(),
     )
+
+
+def _published(config: Config, *, greedy: bool) -> tuple[dict[str, Any], ...]:
+    game = atari_game(config.env.id)
+    if game is None:
+        return ()
+    found = references(published_a2c(game), protocol_name(config.env), greedy=greedy)
+    return tuple({"score": reference.score, **reference.source._asdict()} for reference in found)
 
 
 def _protocol(config: Config, episodes: int, *, is_atari: bool) -> dict[str, Any]:
@@ -203,6 +241,7 @@ def _protocol(config: Config, episodes: int, *, is_atari: bool) -> dict[str, Any
     if is_atari:
         env = config.env
         protocol |= {
+            "name": protocol_name(env) or "its own",
             "backend": env.backend,
             "sticky_action_probability": env.sticky_action_probability,
             "action_set": "full (18)" if env.full_action_space else "minimal",

@@ -50,7 +50,10 @@ def write_result(path: Path, text: str) -> None:
         UserError: where the file cannot be written.
     """
     try:
-        write_atomically(path, text)
+        if path.exists() and (path.is_symlink() or not path.is_file()):
+            path.write_text(text, encoding="utf-8")  # such as /dev/stdout, whose place must not be taken
+        else:
+            write_atomically(path, text)
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror}.") from None
 

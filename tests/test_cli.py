@@ -92,8 +92,10 @@ def test_shell_completion_knows_games_presets_and_keys(typed, offered):
         (["train", "--lr", "3"], "--lr"),
         (["resume", "nothing"], "There is no run folder or checkpoint nothing"),
         (["eval", "nothing"], "There is no run folder or checkpoint nothing"),
-        (["eval", "."], "holds no checkpoint"),
+        (["eval", "."], "holds no run"),
         (["eval", ".", "--episodes", "0"], "--episodes"),
+        (["eval"], "PATH"),
+        (["eval", ".", "--protocol", "mine"], "machado"),
         (["trian"], "trian"),
         (["train", "--set", "env.id=3"], "env.id=3"),
         (["train", "--set", "seed=2020-13-45"], "cannot be read"),
@@ -167,7 +169,7 @@ def test_eval_prints_and_writes_the_same_twice_and_greedy_is_greedy(trained, tmp
     assert a["standard_error"] == pytest.approx(np.std(a["returns"], ddof=1) / np.sqrt(5))
     assert a["policy"] == "sampled"
     assert "mean" in first.stdout
-    assert "standard error" in first.stdout
+    assert "95 % interval" in first.stdout
     greedy = run("eval", str(trained), "--episodes", "3", "--greedy", "--json", "c.json", cwd=tmp_path)
     assert greedy.returncode == 0
     assert json.loads((tmp_path / "c.json").read_text())["policy"] == "greedy"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from a2c.config import EnvConfig
-from a2c.envs.games import Game, atari_game, game_names, games, human_normalized
+from a2c.envs.games import Game, atari_game, game_names, games, human_normalized, published_a2c
 from a2c.envs.vector import Simulator, VecEnv, episode_seed
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "human_normalized",
     "make_simulator",
     "make_vec_env",
+    "published_a2c",
 ]
 
 

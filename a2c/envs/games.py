@@ -49,6 +49,12 @@ def human_normalized(game: Game, score: float) -> float | None:
     return (score - game.random) / (game.human - game.random)
 
 
+def published_a2c(game: Game) -> dict[str, float]:
+    """Scores of A2C agents that others have published: columns of atari_scores.csv, those that have the game."""
+    rows = [row for row in _rows("atari_scores.csv") if row["rom"] == game.rom]
+    return {name: float(score) for row in rows for name, score in row.items() if "a2c" in name and score}
+
+
 @cache
 def _games() -> dict[str, Game]:
     scores = {row["rom"]: (float(row["random"]), float(row["human"])) for row in _rows("atari_scores.csv")}

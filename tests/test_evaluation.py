@@ -1,0 +1,216 @@
+"""Evaluation: which games count, what is said of their scores, and what may stand beside them."""
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from conftest import small_config
+from gymnasium.spaces import Box, Discrete
+
+from a2c.checkpoint import find_checkpoint, find_runs, restore_weights
+from a2c.config import EnvConfig, UserError, load_config
+from a2c.envs import atari_game, episode_seed, games, published_a2c
+from a2c.evaluation import evaluate, games_to_play, write_results
+from a2c.learner import build_learner
+from a2c.scores import PROTOCOLS, PUBLISHED, mean_interval, protocol_name, references
+from a2c.training import train
+
+
+class Long(gym.Env):
+    """A game of 2 or of 60 steps, as its seed says; a point a step."""
+
+    observation_space = Box(-1, 1, (2,), np.float32)
+    action_space = Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        self.left = 60 if seed % 2 else 2
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.left -= 1
+        return np.zeros(2, np.float32), 1.0, self.left == 0, False, {}
+
+
+def trained(folder: Path, **sections) -> Path:
+    train(small_config(total_env_steps=32, **sections), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pong(tmp_path_factory) -> Path:
+    env = {"id": "Pong", "sticky_action_probability": 0.0, "max_frames_per_episode": 600}
+    return trained(tmp_path_factory.mktemp("runs") / "pong", env=env)
+
+
+# --- which games count -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("episodes", [3, 20])
+def test_short_games_are_not_over_represented(tmp_path, episodes):
+    """Each environment plays its own first games, however long they are: not whichever end first."""
+    gym.register("Long-v0", Long)
+    run = trained(tmp_path / "run", env={"id": "Long-v0"}, model={"name": "mlp", "conv_layers": None})
+    result = evaluate(run, episodes=episodes, seed=5)
+    b = min(episodes, 8)
+    wanted = [episode_seed(5, "evaluation", i, n) for i in range(b) for n in range(-(-(episodes - i) // b))]
+    assert result.seeds == tuple(wanted)
+    assert result.lengths == tuple(60 if seed % 2 else 2 for seed in wanted)
+    assert result.returns == result.lengths
+    assert len(set(result.lengths)) == 2
+    assert result.mean == np.mean(result.lengths)
+    assert result.interval == mean_interval(result.returns)
+    assert result.protocol.keys() == {"episode", "score", "episodes_per_env"}
+
+
+@pytest.mark.parametrize("protocol", ["deepmind", "machado"])
+def test_a_protocol_decides_the_environment(pong, protocol):
+    result = evaluate(pong, episodes=2, protocol=protocol)
+    assert result.protocol["name"] == protocol
+    for key, value in PROTOCOLS[protocol].items():
+        assert result.protocol[key] == value
+    trained_so = evaluate(pong, episodes=2)
+    assert trained_so.protocol["name"] == "its own"  # its games are cut short
+    assert max(trained_so.lengths) <= 150 < min(result.lengths)
+    assert not trained_so.published
+    columns = {"deepmind": [19.7, 17.29], "machado": [10.17]}
+    assert [reference["score"] for reference in result.published] == columns[protocol]
+    assert not evaluate(pong, episodes=1, protocol=protocol, greedy=True).published
+
+
+def test_sticky_actions_are_really_played(pong):
+    """Same network, same actions wanted, other games."""
+    plain, sticky = (evaluate(pong, episodes=1, protocol=name, greedy=True) for name in PROTOCOLS)
+    assert plain.returns + plain.lengths != sticky.returns + sticky.lengths
+
+
+# --- scores ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_interval_of_the_mean():
+    assert mean_interval([3.0]) is None
+    assert mean_interval([3.0, 3.0, 3.0]) == (3.0, 3.0)
+    scores = np.random.default_rng(0).gamma(2.0, 10.0, 50)
+    low, high = mean_interval(scores)
+    error = scores.std() / np.sqrt(50)
+    assert low == pytest.approx(scores.mean() - 1.96 * error, abs=0.4 * error)
+    assert high == pytest.approx(scores.mean() + 1.96 * error, abs=0.4 * error)
+    assert mean_interval(scores) == (low, high)
+
+
+@pytest.mark.parametrize(("games_played", "least"), [(10, 0.90), (20, 0.90), (50, 0.92)])
+def test_the_interval_covers_the_mean_as_often_as_it_should(games_played, least):
+    rng = np.random.default_rng(1)
+    samples = rng.gamma(2.0, 1.0, (400, games_played))
+    covered = [low <= 2.0 <= high for low, high in map(mean_interval, samples)]
+    assert least <= np.mean(covered) <= 0.97
+
+
+def test_presets_follow_the_protocols_they_are_of():
+    names = {preset: protocol_name(load_config(config=preset)[0].env) for preset in ("atari", "pong", "machado")}
+    assert names == {"atari": "deepmind", "pong": "deepmind", "machado": "machado"}
+    assert protocol_name(EnvConfig(frame_skip=2)) is None
+    assert protocol_name(EnvConfig(sticky_action_probability=0.25)) is None
+
+
+def test_published_scores_never_stand_beside_another_protocol():
+    for game in games():
+        scores = published_a2c(game)
+        assert scores.keys() <= PUBLISHED.keys()
+        for protocol in (*PROTOCOLS, None):
+            shown = references(scores, protocol, greedy=False)
+            assert all(reference.source.protocol == protocol for reference in shown)
+            assert not references(scores, protocol, greedy=True)
+    assert published_a2c(atari_game("Breakout")) == {
+        "ppo_paper_a2c_10m": 303.0,
+        "rl_zoo3_a2c_10m": 279.79,
+        "slm_lab_a2c_10m_sticky": 273.0,
+    }
+
+
+# --- several agents, and mistakes ------------------------------------------------------------------------------------
+
+
+def test_a_folder_of_runs_means_all_of_them(tmp_path, pong):
+    for name in ("b", "deep/er/a"):
+        trained(tmp_path / name, env={"id": "Catch"})
+    (tmp_path / "deep" / "checkpoints").mkdir()  # with nothing in it
+    assert find_runs(tmp_path) == [tmp_path / "b", tmp_path / "deep" / "er" / "a"]
+    assert find_runs(tmp_path / "b") == [tmp_path / "b"]
+    command = [sys.executable, "-m", "a2c", "eval", tmp_path, pong, "--episodes", "2", "--json", tmp_path / "e.json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    results = json.loads((tmp_path / "e.json").read_text())
+    assert [result["env"] for result in results] == ["Catch", "Catch", "Pong"]
+    rows = [line.split() for line in done.stdout.splitlines()]
+    for result, row in zip(results, rows[1:], strict=False):
+        assert row[0] == result["checkpoint"]
+        assert f"{result['mean']:.2f}" in row
+
+
+def test_every_mistake_is_found_before_the_first_game(tmp_path, pong):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(UserError, match="holds no run"):
+        find_runs(empty)
+    for options, sentence in (
+        ({"env_id": "Breakout"}, "was trained on Pong, not on Breakout"),
+        ({"protocol": "mine"}, "There is no protocol 'mine'; allowed are deepmind and machado"),
+    ):
+        for function in (games_to_play, evaluate):
+            with pytest.raises(UserError, match=sentence):
+                function(pong, **options)
+    catch = trained(tmp_path / "catch", env={"id": "Catch"})
+    with pytest.raises(UserError, match="is one of Atari games, and the checkpoint is of Catch"):
+        games_to_play(catch, protocol="machado")
+
+
+def test_a_result_goes_where_it_is_sent(tmp_path, pong):
+    """To a pipe as well, whose place is not taken by a file."""
+    result = evaluate(pong, episodes=1)
+    write_results(result, tmp_path / "one.json")
+    assert json.loads((tmp_path / "one.json").read_text()) == json.loads(json.dumps(asdict(result)))
+    link = tmp_path / "stdout"
+    link.symlink_to("/dev/stdout")
+    code = f"from a2c.files import write_result; import pathlib; write_result(pathlib.Path({str(link)!r}), 'said')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "said", done.stderr
+    assert link.is_symlink()
+
+
+# --- an evaluation that shares nothing with ours but the network -----------------------------------------------------
+
+REFERENCE = Path(__file__).parents[1] / "runs" / "pong-reference"
+
+
+@pytest.mark.slow
+def test_plain_gymnasium_environments_give_the_same_mean(capsys):
+    """30 games of the reference agent each, in Gymnasium's own wrappers, one environment, actions drawn by NumPy."""
+    saved = find_checkpoint(REFERENCE)
+    learner = build_learner(saved.config, Box(0, 255, (42, 42, 4), np.uint8), 6)
+    restore_weights(learner, saved)
+    env = gym.make("ALE/Pong-v5", frameskip=1, repeat_action_probability=0.0, full_action_space=False)
+    env = gym.wrappers.AtariPreprocessing(env, noop_max=30, frame_skip=4, screen_size=42)
+    env = gym.wrappers.FrameStackObservation(env, 4, padding_type="zero")
+    rng = np.random.default_rng(0)
+    scores = []
+    for game in range(30):
+        observation, _ = env.reset(seed=1000 + game)
+        score, over = 0.0, False
+        while not over:
+            logits, _ = learner.model(np.moveaxis(observation, 0, -1)[None], training=False)
+            action = np.argmax(np.asarray(logits)[0] + rng.gumbel(size=6))
+            observation, reward, terminated, truncated, _ = env.step(action)
+            score += reward
+            over = terminated or truncated
+        scores.append(score)
+    ours = evaluate(REFERENCE, episodes=30)
+    theirs, interval = np.mean(scores), mean_interval(scores)
+    with capsys.disabled():
+        print(f"\nours {ours.mean:.2f}, {ours.interval}; plain Gymnasium {theirs:.2f}, {interval}")
+    assert interval[0] <= ours.interval[1] and ours.interval[0] <= interval[1]
+    assert abs(ours.mean - theirs) < 1.5
