@@ -12,7 +12,7 @@ lines = [line for line in lines if line["episode_return_mean"] is not None]
 figure, axes = plt.subplots(figsize=(8, 3.6), layout="constrained")
 axes.plot([line["seconds"] / 60 for line in lines], [line["episode_return_mean"] for line in lines], color="#1f4e79")
 axes.axhline(18, color="grey", linewidth=0.8, linestyle="--")
-axes.set_xlabel("minutes, on one of two cores")
+axes.set_xlabel("minutes, on two cores")
 axes.set_ylabel("mean return of the last 100 games")
 axes.set_title("Pong, seed 0, no sticky actions; agent steps above", fontsize=10)
 axes.set_ylim(-21.5, 21.5)
