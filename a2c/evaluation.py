@@ -86,7 +86,7 @@ def evaluate(
         UserError: where there is no such checkpoint, or it does not fit.
     """
     saved, config = _load(path, env_id, protocol, warn)
-    setup(config.runtime)
+    setup(config.runtime, warn=warn)
     episodes = episodes or config.evaluation.episodes or DEFAULT_EPISODES
     greedy = config.evaluation.greedy if greedy is None else greedy
     with _evaluation_envs(config, episodes, seed) as envs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from contextlib import suppress
 
 import numpy as np
@@ -15,8 +16,12 @@ from a2c.config import RuntimeConfig, UserError
 INEXACT_PASSES = ("arithmetic_optimization", "remapping", "constant_folding")
 
 
-def setup(config: RuntimeConfig) -> None:
+def setup(config: RuntimeConfig, *, warn: Callable[[str], None] | None = None) -> None:
     """Apply threads and numerics to this process. Call it before anything is traced.
+
+    Args:
+        config: what to apply.
+        warn: where given, it is told of what comes too late, and the rest is applied.
 
     Raises:
         UserError: where `exact` was asked for on a GPU, or TensorFlow has started with another number of threads.
@@ -31,9 +36,10 @@ def setup(config: RuntimeConfig) -> None:
         try:
             tf.config.threading.set_intra_op_parallelism_threads(config.threads)
         except RuntimeError:
-            raise UserError(
-                f"runtime.threads={config.threads} comes too late: TensorFlow runs here already; use a new process."
-            ) from None
+            late = f"runtime.threads={config.threads} comes too late: TensorFlow runs here already"
+            if warn is None:
+                raise UserError(f"{late}; use a new process.") from None
+            warn(f"{late}; it goes on with the threads there are, and the last bits may be others.")
     with suppress(RuntimeError):  # too late only costs time, the bits are the same
         # one operation after the other, each on all threads: beside each other they get in each other's way
         tf.config.threading.set_inter_op_parallelism_threads(1)

@@ -6,9 +6,11 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
+import ale_py
 import gymnasium as gym
 import numpy as np
 import pytest
+import tensorflow as tf
 from conftest import small_config
 from gymnasium.spaces import Box, Discrete
 
@@ -193,6 +195,8 @@ def test_plain_gymnasium_environments_give_the_same_mean(capsys):
     saved = find_checkpoint(REFERENCE)
     learner = build_learner(saved.config, Box(0, 255, (42, 42, 4), np.uint8), 6)
     restore_weights(learner, saved)
+    gym.register_envs(ale_py)
+    network = tf.function(learner.model)
     env = gym.make("ALE/Pong-v5", frameskip=1, repeat_action_probability=0.0, full_action_space=False)
     env = gym.wrappers.AtariPreprocessing(env, noop_max=30, frame_skip=4, screen_size=42)
     env = gym.wrappers.FrameStackObservation(env, 4, padding_type="zero")
@@ -202,7 +206,7 @@ def test_plain_gymnasium_environments_give_the_same_mean(capsys):
         observation, _ = env.reset(seed=1000 + game)
         score, over = 0.0, False
         while not over:
-            logits, _ = learner.model(np.moveaxis(observation, 0, -1)[None], training=False)
+            logits, _ = network(np.moveaxis(observation, 0, -1)[None], training=False)
             action = np.argmax(np.asarray(logits)[0] + rng.gumbel(size=6))
             observation, reward, terminated, truncated, _ = env.step(action)
             score += reward

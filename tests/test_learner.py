@@ -423,6 +423,10 @@ def test_setup_may_be_repeated_but_not_with_other_threads_once_tensorflow_runs()
     runtime.setup(RuntimeConfig())
     with pytest.raises(UserError, match=r"runtime\.threads=7 comes too late"):
         runtime.setup(RuntimeConfig(threads=7))
+    said = []
+    runtime.setup(RuntimeConfig(threads=7), warn=said.append)
+    assert len(said) == 1
+    assert said[0].startswith("runtime.threads=7 comes too late")
 
 
 def test_a_layer_that_was_never_compared_is_refused_where_exactness_was_asked_for():
