@@ -27,8 +27,13 @@ from a2c.rollout import RolloutCollector
 
 FORMAT = 2
 _UNSEALED = 1  # the format before: no checksum, and other games from the same seed, so fit for evaluation alone
+_LARGEST_META = 2**20  # bytes; a few thousand are usual
 BEST = "best.npz"
 STEP_FILE = re.compile(r"step-\d{12,}\.npz")
+
+
+class DamagedCheckpointError(UserError):
+    """A file that is not as it was written, so that the one before it is to be used."""
 
 
 class Saved(NamedTuple):
@@ -75,9 +80,9 @@ class Checkpoints:
             OSError: where it cannot be written; those of before are as they were.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        finished = self.counters.env_steps >= self.config.total_env_steps
         # not where a signal or the clock asked for it: the best would depend on when they did
-        is_best = (finished or self._due_by_updates()) and self._note_best()
+        scheduled = self.counters.finished(self.config) or self._due_by_updates()
+        is_best = scheduled and not self.counters.evaluation_due(self.config) and self._note_best()
         meta = {
             "format": FORMAT,
             "versions": versions(),
@@ -98,7 +103,7 @@ class Checkpoints:
         return path
 
     def restore(self, saved: Saved) -> int:
-        """Go on exactly where `saved` was written; later checkpoints, damaged as they must be, are dropped.
+        """Go on exactly where `saved` was written; later checkpoints, damaged as they must be, are set aside.
 
         Returns:
             How many environments could not be played again to where they were, and start new games instead.
@@ -120,7 +125,9 @@ class Checkpoints:
             raise UserError(f"{saved.path} is not a whole checkpoint: {error!r}.") from None
         for file in step_files(self.folder):
             if file.name > self._path().name:
-                file.unlink()
+                file.replace(file.with_suffix(".damaged"))
+        for file in self.folder.glob(".step-*.tmp"):  # of killed sessions
+            file.unlink()
         return lost
 
     def _path(self) -> Path:
@@ -161,38 +168,49 @@ def read_checkpoint(path: Path) -> Saved:
     """
     try:
         arrays, sealed = read_archive(path)
-        meta = json.loads(arrays.pop("meta").tobytes())
-        form = dict(meta)["format"]
+        meta = _parse(arrays.pop("meta"))
+        form = meta["format"]
     except FileNotFoundError:
         raise UserError(f"There is no checkpoint {path}.") from None
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from None
+    except MemoryError:
+        raise UserError(f"{path} is too large for the memory of this machine.") from None
     except DamagedError as error:
-        raise UserError(f"{path} is damaged or not a checkpoint of a2c: {error}.") from None
+        raise DamagedCheckpointError(f"{path} is damaged or not a checkpoint of a2c: {error}.") from None
     except Exception as error:  # whatever json raises on hostile bytes
         reason = type(error).__name__
-        raise UserError(f"{path} is damaged or not a checkpoint of a2c: {reason}.") from None
+        raise DamagedCheckpointError(f"{path} is damaged or not a checkpoint of a2c: {reason}.") from None
     if type(form) is not int or form not in (_UNSEALED, FORMAT):
         raise UserError(
             f"{path} is of format {str(form)[:20]!r}, this version of a2c reads formats {_UNSEALED} and {FORMAT}; "
             "use the version that wrote it."
         )
     if form == FORMAT and not sealed:
-        raise UserError(f"{path} is damaged: it has no checksum at its end.")
-    if form == _UNSEALED:
-        _bring_up_to_date(meta)
+        raise DamagedCheckpointError(f"{path} is damaged: it has no checksum at its end.")
+    _bring_up_to_date(meta)
     config = build_config(meta.get("config"), where=str(path))
     if not _are_counters(meta.get("counters")):
-        raise UserError(f"{path} is damaged: its counters are not those of a run.")
+        raise DamagedCheckpointError(f"{path} is damaged: its counters are not those of a run.")
     return Saved(path, config, meta, arrays)
 
 
-def _bring_up_to_date(meta: Any) -> None:
-    """Give a header of the format before the names of today."""
+def _parse(array: np.ndarray) -> dict[str, Any]:
+    if array.nbytes > _LARGEST_META:
+        raise DamagedError("its header is too long")
+    meta = json.loads(array.tobytes())
+    if not isinstance(meta, dict):
+        raise DamagedError("its header is none")
+    return meta
+
+
+def _bring_up_to_date(meta: dict[str, Any]) -> None:
+    """Give a header of before the names of today."""
     match meta:
-        case {"counters": dict() as counters, "config": {"evaluation": dict() as evaluation}}:
-            meta["counters"] = {"skipped_updates": 0, "evaluated": 0, **counters}
-            evaluation.pop("every_updates", None)
+        case {"format": form, "counters": dict() as counters, "config": {"evaluation": dict() as evaluation}}:
+            meta["counters"] = {"skipped_updates": 0, "skipped_in_a_row": 0, "evaluated": 0, **counters}
+            if form == _UNSEALED:
+                evaluation.pop("every_updates", None)
 
 
 def _are_counters(counters: Any) -> bool:
@@ -206,7 +224,7 @@ def _are_counters(counters: Any) -> bool:
         return False
     best = values.pop("best_return")
     numbers = [*returns, *lengths, values.pop("seconds"), *([] if best is None else [best])]
-    return all(type(n) in (int, float) for n in numbers) and all(
+    return all(type(n) in (int, float) and abs(n) < 1e300 for n in numbers) and all(
         type(n) is int and 0 <= n < 2**63 for n in values.values()
     )
 
@@ -228,18 +246,23 @@ def find_checkpoint(path: Path, warn: Callable[[str], None] = lambda text: None)
     folder = path / "checkpoints"
     latest_first = step_files(folder)[::-1]
     damages: list[str] = []
-    for file in latest_first:
+    for file in [*latest_first, *folder.glob(BEST)]:
         try:
             saved = read_checkpoint(file)
-        except UserError as error:
+            if file.name not in (BEST, step_file(folder, saved.env_steps).name):
+                raise DamagedCheckpointError(
+                    f"{file} holds {saved.env_steps:,} steps, which is not what its name says."
+                )
+        except DamagedCheckpointError as error:
             damages.append(str(error))
             continue
         for text in damages:
             warn(f"{text.rstrip('.')}: the one before is used, {file.name}.")
+        if file.name == BEST and not damages:
+            warn(f"{path} holds no checkpoint but {BEST}, which is used.")
         return saved
     if damages:
-        best = f" Try {folder / BEST}." if (folder / BEST).exists() else ""
-        raise UserError(f"No checkpoint of {path} can be read; the latest: {damages[0]}{best}")
+        raise UserError(f"No checkpoint of {path} can be read; the latest: {damages[0]}")
     raise UserError(f"{path} holds no checkpoint (checkpoints/step-*.npz); name a run folder or a checkpoint file.")
 
 
@@ -251,7 +274,8 @@ def find_runs(path: Path) -> list[Path]:
     """
     if not path.is_dir() or (path / "checkpoints").is_dir():
         return [path]
-    runs = sorted({folder.parent for folder in path.rglob("checkpoints") if step_files(folder)})
+    found = {folder.parent for folder in path.rglob("checkpoints") if step_files(folder)}
+    runs = sorted(run for run in found if run.parent.name != "incidents")
     if not runs:
         raise UserError(f"{path} holds no run (a folder with checkpoints/step-*.npz); name a run or a checkpoint.")
     return runs

@@ -8,6 +8,7 @@ import os
 import shlex
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from datetime import datetime
 from enum import StrEnum
@@ -22,7 +23,7 @@ from rich.table import Table
 from typer.exceptions import TyperException
 
 from a2c import __version__
-from a2c.config import Config, UserError, all_keys, env_slug, load_config, preset_names
+from a2c.config import Config, UserError, all_keys, changed, env_slug, load_config, preset_names
 
 if TYPE_CHECKING:
     from a2c.evaluation import EvalResult
@@ -212,12 +213,12 @@ def train(
         "optimizer.on_nan": on_nan and on_nan.value,
     }
     settings, source = load_config(config=config, env_id=env, overrides=overrides, assignments=set_ or [])
-    if resume and run_dir is not None and any(run_dir.glob("checkpoints/step-*.npz")):
-        stored = _stored_config(run_dir, env)
+    if resume and run_dir is not None and any(run_dir.glob("checkpoints/*.npz")):
+        stored = _stored_config(run_dir, settings.env.id if config or env or set_ else None)
         total = settings.total_env_steps if _gives_steps(steps, set_) else stored.total_env_steps
         if not (config or env or seed is not None or eager or mode or set_):
-            settings = _with_on_nan(stored, on_nan)
-        _resume(settings.model_copy(update={"total_env_steps": total}), run_dir, quiet=quiet)
+            settings = changed(stored, {"optimizer.on_nan": on_nan and on_nan.value})
+        _resume(changed(settings, {"total_env_steps": total}), run_dir, quiet=quiet)
         return
     run_dir = run_dir or _default_run_dir(settings)
     headline = f"{settings.env.id} with the recipe {source!r}, seed {settings.seed}, in {run_dir}"
@@ -235,8 +236,8 @@ def resume_(
     """Go on with a run from its latest checkpoint, exactly as if it had never stopped."""
     if run.is_file():
         raise UserError(f"{run} is a file; name the run's folder.")
-    settings = _with_on_nan(_stored_config(run, env), on_nan)
-    _resume(settings.model_copy(update={"total_env_steps": steps or settings.total_env_steps}), run, quiet=quiet)
+    changes = {"total_env_steps": steps, "optimizer.on_nan": on_nan and on_nan.value}
+    _resume(changed(_stored_config(run, env), changes), run, quiet=quiet)
 
 
 @app.command("eval")
@@ -263,13 +264,13 @@ def eval_(
         _evaluate(evaluation, run, episodes or default, greedy=greedy, seed=seed, **environment)
         for run, default in zip(runs, defaults, strict=True)
     ]
-    alone = len(runs) == 1 and runs == paths
-    if json_file is not None:
-        evaluation.write_results(results[0] if alone else results, json_file)
+    alone = runs == paths and len(runs) == 1
     if alone:
         _print_evaluation(results[0])
     else:
         _print_evaluations(results)
+    if json_file is not None:
+        evaluation.write_results(results[0] if alone else results, json_file)
 
 
 @app.command()
@@ -474,11 +475,6 @@ def _stored_config(run_dir: Path, env_id: str | None) -> Config:
     return saved.config  # type: ignore[no-any-return]
 
 
-def _with_on_nan(config: Config, on_nan: OnNanChoice | None) -> Config:
-    choice = config.optimizer.on_nan if on_nan is None else on_nan.value
-    return config.model_copy(update={"optimizer": config.optimizer.model_copy(update={"on_nan": choice})})
-
-
 def _gives_steps(steps: int | None, assignments: list[str] | None) -> bool:
     return steps is not None or any(text.split("=")[0].strip() == "total_env_steps" for text in assignments or [])
 
@@ -490,8 +486,16 @@ def _mode(eager: bool, mode: Mode | None) -> str | None:
 
 
 def _check_target(json_file: Path | None) -> None:
-    if json_file is not None and (json_file.is_dir() or not json_file.absolute().parent.is_dir()):
+    if json_file is None:
+        return
+    folder = json_file.absolute().parent
+    if json_file.is_dir() or not folder.is_dir():
         raise UserError(f"--json {json_file} must be a file in a folder that exists.")
+    if not json_file.exists():
+        try:
+            tempfile.TemporaryFile(dir=folder).close()
+        except OSError as error:
+            raise UserError(f"--json {json_file} cannot be written: {error.strerror}.") from None
 
 
 def _default_run_dir(config: Config) -> Path:

@@ -56,7 +56,6 @@ NonNegativeInt = Annotated[int, Field(ge=0, le=2**63 - 1), NUMBER]
 PositiveInt = Annotated[int, Field(ge=1, le=2**63 - 1), NUMBER]
 Size = Annotated[int, Field(ge=1, le=65_536), NUMBER]  # of what memory is allocated for
 NonNegative = Annotated[float, Field(ge=0), NUMBER]
-Positive = Annotated[float, Field(gt=0), NUMBER]
 Probability = Annotated[float, Field(ge=0, le=1), NUMBER]
 LAYERS = 64  # the most that a network may have of one kind
 
@@ -124,8 +123,9 @@ class OptimizerConfig(Section):
     rho: Probability = 0.99  # RMSProp's decay [zoo]
     beta_1: Annotated[float, Field(ge=0, lt=1), NUMBER] = 0.9  # Adam (Kingma and Ba 2015)
     beta_2: Annotated[float, Field(ge=0, lt=1), NUMBER] = 0.999  # Adam
-    epsilon: Positive = 1e-5  # [zoo], [oa]
-    max_grad_norm: Positive = 0.5  # [zoo], [oa]: global norm
+    # bounded, so that what is applied is finite in float32 where the gradients are
+    epsilon: Annotated[float, Field(ge=1e-30, le=1e6), NUMBER] = 1e-5  # [zoo], [oa]
+    max_grad_norm: Annotated[float, Field(ge=1e-30, le=1e6), NUMBER] = 0.5  # [zoo], [oa]: global norm
     # what to do where the loss or the gradients are not finite; the update is applied in neither case
     on_nan: Literal["stop", "skip"] = "stop"
 
@@ -255,6 +255,19 @@ def build_config(values: Any, *, where: str) -> Config:
         return Config.model_validate(values)
     except ValidationError as error:
         raise UserError(f"{where}: {_explain(error, values)}") from None
+
+
+def changed(config: Config, changes: dict[str, Any]) -> Config:
+    """A configuration with other values under dotted keys, validated like any other; None leaves a key as it is.
+
+    Raises:
+        UserError: for an unknown key or a value that is not allowed.
+    """
+    values = dump_config(config)
+    for key, value in changes.items():
+        if value is not None:
+            _assign(values, key, value)
+    return build_config(values, where="the options given")
 
 
 def dump_config(config: Config) -> dict[str, Any]:

@@ -69,7 +69,9 @@ def _link(source: Path, target: Path) -> None:
     try:
         temporary.hardlink_to(source)
     except OSError:  # a file system without links
-        shutil.copyfile(source, temporary)
+        with replacing(target) as copy, source.open("rb") as file:
+            shutil.copyfileobj(file, copy)
+        return
     temporary.replace(target)
 
 

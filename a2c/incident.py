@@ -7,6 +7,7 @@ checkpoint, so that `a2c resume` on it comes to the same place with the same bit
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import traceback
@@ -20,7 +21,7 @@ import tensorflow as tf
 from a2c.archive import write_archive
 from a2c.checkpoint import learner_arrays, resume_command, step_files, versions
 from a2c.config import Config, CrashError, UserError, dump_config
-from a2c.files import write_atomically
+from a2c.files import replacing, write_atomically
 from a2c.learner import Learner
 from a2c.metrics import Counters
 from a2c.trajectory import Losses, Trajectory
@@ -42,7 +43,6 @@ class Incidents:
         self.learner = learner
         self.counters = counters
         self.trajectory: Trajectory | None = None
-        self._in_a_row = 0
         self._resume = resume_command(run_dir, config)
 
     def check(self, losses: Losses) -> None:
@@ -53,9 +53,9 @@ class Incidents:
         """
         trajectory, self.trajectory = self.trajectory, None
         if losses.are_finite():
-            self._in_a_row = 0
+            self.counters.skipped_in_a_row = 0
             return
-        self._in_a_row += 1
+        self.counters.skipped_in_a_row += 1
         self.counters.skipped_updates += 1
         assert trajectory is not None
         stage = nonfinite_stage(self.learner, trajectory)
@@ -66,7 +66,7 @@ class Incidents:
                 f"{what}; its trajectory is in {where}, and the last checkpoint is as it was. Try a smaller "
                 f"optimizer.learning_rate, or leave such updates out with `{self._resume} --on-nan skip`."
             )
-        if self._in_a_row == SKIPPED_IN_A_ROW:
+        if self.counters.skipped_in_a_row == SKIPPED_IN_A_ROW:
             raise UserError(
                 f"{what}, nor were the {SKIPPED_IN_A_ROW - 1} before it, so that nothing is being learned; their first "
                 f"trajectories are in {where.parent}. Start again, with a smaller optimizer.learning_rate."
@@ -97,7 +97,10 @@ class Incidents:
         folder = self.run_dir / "incidents" / f"step-{self.counters.env_steps:012d}"
         if len(list(folder.parent.glob("step-*"))) >= KEPT:
             return folder.parent
-        (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+        checkpoints = folder / "checkpoints"
+        if any(path.is_symlink() for path in (folder.parent, folder, checkpoints)):
+            raise OSError(errno.ELOOP, "a link lies there", str(folder))
+        checkpoints.mkdir(parents=True, exist_ok=True)
         report: dict[str, Any] = {
             "nonfinite_stage": stage,
             "exception": None if error is None else "".join(traceback.format_exception(error)),
@@ -107,7 +110,8 @@ class Incidents:
         }
         write_atomically(folder / "report.json", json.dumps(report, indent=2) + "\n")
         for latest in step_files(self.run_dir / "checkpoints")[-1:]:
-            shutil.copyfile(latest, folder / "checkpoints" / latest.name)
+            with latest.open("rb") as source, replacing(checkpoints / latest.name) as copy:
+                shutil.copyfileobj(source, copy)
         if trajectory is not None:
             fields = {f"trajectory/{name}": np.asarray(field) for name, field in trajectory._asdict().items()}
             write_archive(folder / "update.npz", {**fields, **learner_arrays(self.learner)})

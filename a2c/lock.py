@@ -38,7 +38,7 @@ class FolderLock:
         self.file = open(descriptor, "r+", encoding="utf-8", errors="replace")  # noqa: SIM115, PTH123
         try:
             fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             holder = self.file.read(80).strip()
             raise UserError(
                 f"Another process{f' ({holder})' if holder else ''} works in {self.folder}; wait for it, or stop it."

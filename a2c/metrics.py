@@ -9,7 +9,7 @@ import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 
 from google.protobuf.message import DecodeError
 
+from a2c.config import Config
 from a2c.files import replacing
 from a2c.trajectory import Episode, Losses
 
@@ -35,6 +36,7 @@ class Counters:
     seconds: float = 0.0  # spent training, over all sessions of the run
     skipped_updates: int = 0  # not applied, as their loss or gradients were not finite
     evaluated: int = 0  # env_steps at the last evaluation
+    skipped_in_a_row: int = 0  # the last ones of them, up to now
     best_return: float | None = None  # the best mean return over a full window that a checkpoint was kept of
     returns: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
     lengths: deque[int] = field(default_factory=lambda: deque(maxlen=WINDOW))
@@ -48,6 +50,16 @@ class Counters:
             self.episodes += 1
             self.returns.append(episode.episode_return)
             self.lengths.append(episode.length)
+
+    def finished(self, config: Config) -> bool:
+        """Whether all the steps of a run are done."""
+        return self.env_steps >= config.total_env_steps
+
+    def evaluation_due(self, config: Config) -> bool:
+        """Whether it is time for an evaluation, by steps or as the last."""
+        every, done, now = config.evaluation.every_env_steps, self.evaluated, self.env_steps
+        passed = every > 0 and done // every < now // every
+        return config.evaluation.episodes > 0 and done < now and (passed or self.finished(config))
 
     @property
     def return_mean(self) -> float | None:
@@ -120,9 +132,10 @@ class JsonlWriter:
     """One JSON object a line. Lines beyond `env_steps` are dropped when a run goes on."""
 
     def __init__(self, path: Path, *, env_steps: int) -> None:
-        kept = [line for line in _lines(path) if _env_steps(line) <= env_steps]
         with replacing(path) as file:
-            file.write("".join(f"{line}\n" for line in kept).encode())
+            for line in _lines(path):
+                if _env_steps(line) <= env_steps:
+                    file.write(line)
         self.file = path.open("a", encoding="utf-8")
 
     def write(self, values: Mapping[str, Any]) -> None:
@@ -231,15 +244,18 @@ class Writers:
                 file.close()
 
 
-def _lines(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
+def _lines(path: Path) -> Iterator[bytes]:
+    """The whole lines of a file, if it is one: a pipe or a link that someone laid there is not read."""
+    if path.is_file() and not path.is_symlink():
+        with path.open("rb") as file:
+            yield from (line for line in file if line.endswith(b"\n"))
 
 
-def _env_steps(line: str) -> float:
+def _env_steps(line: bytes) -> float:
     try:
         return float(json.loads(line)["env_steps"])
-    except (ValueError, KeyError, TypeError):
-        return math.inf  # the half line of a killed session
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return math.inf  # damaged
 
 
 def _next_event_file(folder: Path, before: list[Path]) -> Path:
@@ -260,9 +276,10 @@ def _cut_events(file: Path, env_steps: int, evaluated: int, parse: Any) -> None:
             except DecodeError:
                 break
             is_evaluation = any(value.tag.startswith(f"{EVALUATION}/") for value in event.summary.value)
-            if event.step > (evaluated if is_evaluation else env_steps):
+            holds = event.HasField("summary")  # else the mark of a session's start
+            if holds and event.step > (evaluated if is_evaluation else env_steps):
                 break
-            kept += event.HasField("summary")
+            kept += holds
             whole = stream.tell()
         stream.truncate(whole)
     if not kept:

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
@@ -67,24 +67,28 @@ def train(
         CrashError: where anything else is raised in the loop; what is needed to repeat it is saved first.
     """
     run_dir = Path(run_dir)
-    saved = _latest(run_dir, config, warn) if resume else None
-    if saved is None:
+    _refuse_links(run_dir)
+    if not resume:
         _refuse_existing(run_dir)
     setup(config.runtime)
     counters = Counters()
     record, evaluation = None, None
-    with (
-        StopSignal() as stop,
-        FolderLock(run_dir) as lock,
-        make_vec_env(config.env, seed=config.seed) as envs,
-    ):
+    with StopSignal() as stop, FolderLock(run_dir) as lock, ExitStack() as stack:
+        saved = None
+        if resume:
+            if (run_dir / "checkpoints").is_dir():  # else there is nothing to lock
+                lock.take()
+            saved = _latest(run_dir, config, warn)  # under the lock: nobody else goes on from it, or beyond it
+        envs = stack.enter_context(make_vec_env(config.env, seed=config.seed))
         if saved is not None:
             demand_network(saved, envs.observation_space, envs.num_actions)
         learner = build_learner(config, envs.observation_space, envs.num_actions)
         collector = build_collector(config, envs, learner.act, learner.value)
         checkpoints = Checkpoints(run_dir, config, learner=learner, collector=collector, counters=counters)
-        _make_folder(run_dir)
-        lock.take()
+        if saved is None:
+            _make_folder(run_dir)
+            lock.take()
+            _refuse_existing(run_dir)  # again: another may have begun there meanwhile
         if saved is not None and (lost := checkpoints.restore(saved)):
             warn(
                 f"{lost} of {envs.num_envs} environments are not where they were when {saved.path.name} was written: "
@@ -103,11 +107,11 @@ def train(
         ):
             stop.watch(view.start, config, counters)
             judge = Judge(learner, config, run_dir, counters, writers, stop, view)
-            if _evaluation_due(config, counters):  # the session before was stopped in it
+            if counters.evaluation_due(config):  # the session before was stopped in it
                 evaluation = judge()
                 _save(run_dir, checkpoints, writers)
             clock = Stopwatch(counters)
-            finished = counters.env_steps >= config.total_env_steps
+            finished = counters.finished(config)
             while not finished and stop.signal is None:
                 trajectory, episodes = collector.collect()
                 incidents.trajectory = trajectory
@@ -115,20 +119,20 @@ def train(
                 counters.advance(config.env_steps_per_update, envs.frames_per_step, episodes)
                 incidents.check(losses)
                 clock.tick()
-                finished = counters.env_steps >= config.total_env_steps
+                finished = counters.finished(config)
                 if finished or counters.updates % config.logging.every_updates == 0:
                     record = make_record(counters, losses, clock.lap())
                     with _saving(run_dir, config):
                         writers.write(record)
                     stop.watch(view.show, record, counters)
-                if _evaluation_due(config, counters):
+                if counters.evaluation_due(config):
                     evaluation = judge()
                     clock.skip()
                 if finished or checkpoints.due():
                     _save(run_dir, checkpoints, writers)
             if not finished:
                 _save(run_dir, checkpoints, writers)
-    done = finished and not _evaluation_due(config, counters)
+    done = finished and not counters.evaluation_due(config)
     return TrainSummary(run_dir, counters, record, evaluation, None if done else stop.signal)
 
 
@@ -216,14 +220,11 @@ class StopSignal:
         self.signal: int | None = None
 
     def __enter__(self) -> StopSignal:
-        try:
-            self.before = {
-                number: signal.signal(number, self._note)
-                for number in self.SIGNALS
-                if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN
-            }
-        except ValueError:  # not in the main thread, where Python handles signals
-            self.before = {}
+        self.before: dict[signal.Signals, Any] = {}
+        with suppress(ValueError):  # not in the main thread, where Python handles signals
+            for number in self.SIGNALS:
+                if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+                    self.before[number] = signal.signal(number, self._note)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -268,6 +269,15 @@ def _latest(run_dir: Path, config: Config, warn: Callable[[str], None]) -> Saved
     if saved.meta.get("versions") != versions():
         warn(f"{run_dir} was made with other versions than those here: it goes on, but not to the same bits.")
     return saved
+
+
+def _refuse_links(run_dir: Path) -> None:
+    """A run's folder may be a link; what is written into must not lead out of it."""
+    for name in ("checkpoints", "incidents"):
+        if (run_dir / name).is_symlink():
+            raise UserError(
+                f"{run_dir / name} is a link; a run writes into its own folder only, so put a folder there."
+            )
 
 
 def _refuse_existing(run_dir: Path) -> None:
@@ -317,9 +327,3 @@ def _git_state() -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return answer.stdout.strip()
-
-
-def _evaluation_due(config: Config, counters: Counters) -> bool:
-    every, done, now = config.evaluation.every_env_steps, counters.evaluated, counters.env_steps
-    finished = now >= config.total_env_steps
-    return config.evaluation.episodes > 0 and done < now and (finished or (every > 0 and done // every < now // every))

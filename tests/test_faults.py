@@ -1,6 +1,7 @@
 """What goes wrong while a run is under way: real full disks, signals, processes, bytes and numbers."""
 
 import json
+import os
 import resource
 import shutil
 import signal
@@ -16,11 +17,12 @@ import pytest
 from conftest import heed_sigint, small_config
 from gymnasium.spaces import Box, Discrete
 
-from a2c.archive import read_archive
-from a2c.checkpoint import find_checkpoint, read_checkpoint, step_files
+from a2c.archive import read_archive, write_archive
+from a2c.checkpoint import find_checkpoint, find_runs, read_checkpoint, step_files
 from a2c.config import CrashError, UserError
 from a2c.evaluation import evaluate
 from a2c.incident import KEPT, SKIPPED_IN_A_ROW
+from a2c.lock import FolderLock
 from a2c.training import train
 
 TIMES = ("seconds", "steps_per_second")
@@ -135,6 +137,19 @@ def test_a_run_that_was_stopped_goes_on_with_skipping_and_can_be_repeated_from_i
     summary = train(skipping, run_dir, resume=True)
     assert summary.counters.env_steps == 320
     assert summary.counters.skipped_updates == 4
+
+
+def test_nothing_that_may_be_set_makes_what_is_applied_infinite(run_dir):
+    """The norm of 1e39 is infinite in float32, and its product with 0 is not a number."""
+    for value in (1e39, 1e-39):
+        with pytest.raises(UserError, match=r"optimizer.max_grad_norm=.* is not allowed"):
+            small_config(optimizer={"max_grad_norm": value})
+    for name in ("adam", "rmsprop"):
+        extreme = {"name": name, "max_grad_norm": 1e6, "epsilon": 1e-30, "learning_rate": 1000, "on_nan": "skip"}
+        folder = run_dir / name
+        train(small_config(env={"id": "Catch"}, optimizer=extreme), folder)
+        arrays = find_checkpoint(folder).arrays
+        assert all(np.isfinite(array).all() for key, array in arrays.items() if key.startswith("model/"))
 
 
 def test_skipping_for_ever_ends(run_dir):
@@ -279,6 +294,118 @@ def test_a_run_folder_never_writes_through_links_that_lie_in_it(run_dir, tmp_pat
     with pytest.raises((UserError, OSError)):
         train(config.model_copy(update={"total_env_steps": 192}), run_dir, resume=True)
     assert precious.read_text() == "precious"
+
+
+def test_a_folder_of_a_run_that_is_a_link_is_refused(run_dir, tmp_path):
+    config = small_config(env={"id": "Catch"}, total_env_steps=64)
+    train(config, run_dir)
+    (run_dir / "checkpoints").rename(tmp_path / "elsewhere")
+    (run_dir / "checkpoints").symlink_to(tmp_path / "elsewhere")
+    before = sorted((tmp_path / "elsewhere").iterdir())
+    with pytest.raises(UserError, match="checkpoints is a link"):
+        train(config.model_copy(update={"total_env_steps": 128}), run_dir, resume=True)
+    assert sorted((tmp_path / "elsewhere").iterdir()) == before
+
+
+def test_an_incident_is_not_written_through_links(run_dir, tmp_path):
+    """A stranger may know at which step a run will fail."""
+    config = sick_config("crash")
+    with pytest.raises(CrashError, match="is in"):
+        train(config, run_dir)
+    copied = run_dir / "incidents" / "step-000000000128" / "checkpoints"
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    for file in copied.iterdir():
+        file.unlink()
+        file.symlink_to(precious)
+    with pytest.raises(CrashError, match="is in"):
+        train(config, run_dir, resume=True)
+    assert precious.read_text() == "precious"
+    shutil.rmtree(copied)
+    (tmp_path / "outside").mkdir()
+    copied.symlink_to(tmp_path / "outside")
+    with pytest.raises(CrashError, match=r"could not be written .a link lies there"):
+        train(config, run_dir, resume=True)
+    assert not list((tmp_path / "outside").iterdir())
+
+
+@pytest.mark.parametrize("what", ["pipe", "link to a device", "huge number", "deep list"])
+def test_metrics_that_are_no_lines_of_metrics_are_dropped(run_dir, what):
+    config = small_config(env={"id": "Catch"}, total_env_steps=64)
+    train(config, run_dir)
+    file = run_dir / "metrics.jsonl"
+    kept = file.read_text()
+    if what in ("pipe", "link to a device"):
+        file.unlink()
+        kept = ""
+        os.mkfifo(file) if what == "pipe" else file.symlink_to("/dev/zero")
+    else:
+        with file.open("a") as stream:
+            stream.write(f'{{"env_steps": {"9" * 4000 if what == "huge number" else "[" * 200_000}}}\n')
+    train(config.model_copy(update={"total_env_steps": 128}), run_dir, resume=True)
+    assert file.is_file() and not file.is_symlink()
+    assert file.read_text().startswith(kept)
+    assert len(lines(run_dir)) == len(kept.splitlines()) + 1
+
+
+def test_only_what_is_damaged_is_passed_over(run_dir, tmp_path):
+    """Of a newer version, say: going on from the one before would drop what that version wrote."""
+    config = small_config(env={"id": "Catch"}, total_env_steps=128)
+    train(config, run_dir)
+    latest = step_files(run_dir / "checkpoints")[-1]
+    arrays, _ = read_archive(latest)
+    meta = json.loads(arrays["meta"].tobytes())
+    newer = np.frombuffer(json.dumps({**meta, "format": 99}).encode(), np.uint8)
+    write_archive(latest, {**arrays, "meta": newer})
+    longer = config.model_copy(update={"total_env_steps": 256})
+    with pytest.raises(UserError, match="format '99'"):
+        train(longer, run_dir, resume=True)
+    write_archive(latest, arrays)
+    misnamed = latest.with_name("step-000009999999.npz")
+    latest.rename(misnamed)
+    said = []
+    assert train(longer, run_dir, resume=True, warn=said.append).counters.env_steps == 256
+    assert "holds 128 steps, which is not what its name says" in said[0]
+    assert misnamed.with_suffix(".damaged").exists()  # set aside, not deleted
+
+
+def test_the_best_is_a_last_resort(run_dir):
+    config = small_config(env={"id": "Catch"}, total_env_steps=1280, checkpoint={"every_updates": 10})
+    train(config, run_dir)
+    best = run_dir / "checkpoints" / "best.npz"
+    assert best.exists()
+    for file in step_files(run_dir / "checkpoints"):
+        file.unlink()
+    said = []
+    assert train(config, run_dir, resume=True, warn=said.append).counters.env_steps == 1280
+    assert "no checkpoint but best.npz" in said[0]
+
+
+def test_whoever_comes_second_goes_on_from_what_the_first_left(run_dir):
+    """The checkpoint is chosen under the lock: chosen before it, the other's later ones would be dropped."""
+    config = small_config(env={"id": "Catch"}, total_env_steps=64)
+    train(config, run_dir)
+    longer = config.model_copy(update={"total_env_steps": 320})
+    with FolderLock(run_dir) as lock:
+        lock.take()
+        with pytest.raises(UserError, match="Another process"):
+            train(longer, run_dir, resume=True)
+    train(longer, run_dir, resume=True)
+    assert train(longer, run_dir, resume=True).counters.env_steps == 320
+
+
+def test_an_incident_is_no_agent(run_dir):
+    with pytest.raises(CrashError):
+        train(sick_config("crash"), run_dir)
+    assert find_runs(run_dir.parent) == [run_dir]
+
+
+def test_steps_beyond_what_can_be_counted_are_refused_before_anything_is_written(run_dir):
+    train(small_config(env={"id": "Catch"}, total_env_steps=64), run_dir)
+    before = sorted((run_dir / "checkpoints").iterdir())
+    done = run(sys.executable, "-m", "a2c", "resume", run_dir, "--steps", 10**19)
+    assert_one_sentence(done, 2, "total_env_steps")
+    assert sorted((run_dir / "checkpoints").iterdir()) == before
 
 
 # --- signals and restarts --------------------------------------------------------------------------------------------

@@ -230,6 +230,7 @@ def test_an_evaluation_that_a_signal_cuts_short_is_made_up_for(tmp_path, at):
     assert made_up == (tmp_path / "whole" / "evaluations.jsonl").read_text()
     assert evaluation_scalars(cut) == evaluation_scalars(tmp_path / "whole")
     assert train(config, cut, resume=True).evaluation is None
+    assert evaluation_scalars(cut) == evaluation_scalars(tmp_path / "whole")  # behind the mark of a session's start
 
 
 def test_an_evaluation_beyond_the_checkpoint_is_cut_off(tmp_path):

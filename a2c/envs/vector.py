@@ -30,6 +30,7 @@ _STATE = {
 }
 
 _LAST_NUMBER = 2**62  # of an episode, far from the end of int64
+_LARGEST_LOG = 2**30  # actions, as rows of all environments
 
 
 class Outcome(NamedTuple):
@@ -303,6 +304,7 @@ class VecEnv:
             or numbers.max() > _LAST_NUMBER
             or (numbers < series).any()
             or lengths.max() > len(actions)
+            or int(lengths.max()) * self.num_envs > _LARGEST_LOG
             or lengths.sum() != len(actions)
         ):
             _misfit("its lengths, numbers and actions contradict each other")
