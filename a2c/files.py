@@ -43,14 +43,15 @@ def write_atomically(path: Path, text: str) -> None:
         file.write(text.encode())
 
 
-def write_result(path: Path, text: str) -> None:
-    """`write_atomically` where the user said so.
+def write_result(path: Path, content: str | bytes) -> None:
+    """Write a file where the user said so, whole or not at all.
 
     Raises:
         UserError: where the file cannot be written.
     """
     try:
-        write_atomically(path, text)
+        with replacing(path) as file:
+            file.write(content.encode() if isinstance(content, str) else content)
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror}.") from None
 
