@@ -410,7 +410,9 @@ def plot(
     x: Annotated[Axis, typer.Option("--x", help="What they are drawn over.")] = Axis.steps,
     smooth: Annotated[
         int | None,
-        typer.Option(min=1, help="Lines of metrics to average; 1 = none.  [default: a 50th of the longest run]"),
+        typer.Option(
+            min=0, help="Average each line of metrics with N before and after.  [default: a 100th of the longest run]"
+        ),
     ] = None,
     out_file: Annotated[
         Path | None,
@@ -423,7 +425,7 @@ def plot(
     plotting, curves, reading = (import_module(f"a2c.show.{name}") for name in ("plot", "curves", "runs"))
     targets = None if out_file is None else [plotting.check_target(out_file)]
     runs = reading.read_runs(paths, _warn)
-    smoothing = smooth or curves.default_smoothing(runs)
+    smoothing = curves.default_smoothing(runs) if smooth is None else smooth
     panels = curves.make_panels(runs, what.value, x.value, smoothing)
     targets = targets or plotting.default_targets(runs, what.value, x.value)
     plotting.save(plotting.draw(panels, x.value, smoothing), targets)

@@ -49,8 +49,8 @@ def histogram_summary(arrays: Mapping[str, np.ndarray]) -> Any:
     summary = Summary()
     metadata = histograms.create_summary_metadata(display_name=None, description=None)
     for tag, array in arrays.items():
-        counts, edges = np.histogram(array[np.isfinite(array)], BUCKETS)
-        rows = np.stack([edges[:-1], edges[1:], counts], axis=1).astype(np.float64)
+        counts, edges = np.histogram(array[np.isfinite(array)].astype(np.float64), BUCKETS)
+        rows = np.stack([edges[:-1], edges[1:], counts], axis=1)
         summary.value.add(tag=tag, metadata=metadata, tensor=make_tensor_proto(rows))
     return summary
 

@@ -53,7 +53,8 @@ class TensorBoard:
 
     def post(self, path: str, body: dict[str, Any]) -> Any:
         """The JSON answer to a JSON question."""
-        return self._open(urllib.request.Request(f"{self.address}/data/plugin/{path}", json.dumps(body).encode()))
+        data, headers = json.dumps(body).encode(), {"Content-Type": "application/json"}
+        return self._open(urllib.request.Request(f"{self.address}/data/plugin/{path}", data, headers))
 
     def _open(self, request: Any) -> Any:
         with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
@@ -110,6 +111,7 @@ def test_the_table_of_runs_shows_configuration_and_score(tensorboard, folder):
     assert tags == ["rollout/episode_return_mean", "evaluation/mean"]
     question = {
         "experimentName": "",
+        "includeMetrics": True,
         "allowedStatuses": ["STATUS_UNKNOWN", "STATUS_SUCCESS", "STATUS_FAILURE", "STATUS_RUNNING"],
         "colParams": [{"metric": {"tag": tag}} for tag in tags],
         "startIndex": 0,

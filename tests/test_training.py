@@ -239,7 +239,7 @@ def test_an_evaluation_beyond_the_checkpoint_is_cut_off(tmp_path):
     killed = tmp_path / "killed"
     train(config, killed, progress=StopInEvaluation(128))
     (killed / "evaluations.jsonl").write_text((tmp_path / "whole" / "evaluations.jsonl").read_text()[:-20])
-    writer = TensorBoardWriter(killed, env_steps=128, evaluated=0)
+    writer = TensorBoardWriter(killed, config, env_steps=128, evaluated=0)
     writer.write(128, {"evaluation/mean": 9.0})
     writer.close()
     train(config, killed, resume=True)

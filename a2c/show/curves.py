@@ -35,7 +35,7 @@ WHAT = {
     "speed": (SPEED,),
     "all": tuple(QUANTITIES),
 }
-SMOOTHED_PARTS = 50  # by default: the mean is over this part of the longest run's lines
+SMOOTHED_PARTS = 100  # by default this part of the longest run's lines is reached, to both sides
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,8 @@ class Panel:
 
 
 def default_smoothing(runs: Sequence[Run]) -> int:
-    """How many lines of metrics are averaged, of runs as long as these."""
-    return max(1, max(len(run.metrics["env_steps"]) for run in runs) // SMOOTHED_PARTS)
+    """How many lines of metrics before and after each are averaged with it, of runs as long as these."""
+    return max(len(run.metrics["env_steps"]) for run in runs) // SMOOTHED_PARTS
 
 
 def make_panels(runs: Sequence[Run], what: str, axis: str, smoothing: int) -> list[Panel]:
@@ -105,10 +105,14 @@ def make_panels(runs: Sequence[Run], what: str, axis: str, smoothing: int) -> li
     return panels
 
 
-def smooth(values: FloatArray, lines: int) -> FloatArray:
-    """The mean of the `lines` values around each, of fewer at both ends."""
-    window = np.ones(min(lines, len(values)))
-    return np.convolve(values, window, "same") / np.convolve(np.ones(len(values)), window, "same")
+def smooth(values: FloatArray, reach: int) -> FloatArray:
+    """The mean of each value with the `reach` before and after it, or as many as there are."""
+    if not reach:
+        return values
+    at = np.arange(len(values))
+    first, last = np.maximum(at - reach, 0), np.minimum(at + reach, len(values) - 1)
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    return (sums[last + 1] - sums[first]) / (last + 1 - first)
 
 
 def _curve(members: Sequence[Run], quantity: str, axis: str, smoothing: int) -> Curve:
@@ -136,7 +140,7 @@ def _line(run: Run, quantity: str, axis: str, smoothing: int) -> Line:
     x, y = _positions(run, axis), run.metrics[quantity]
     known = np.isfinite(x) & np.isfinite(y)
     values = y[known]
-    return Line(run.label, run.seed, x[known], values, smooth(values, smoothing) if len(values) else values)
+    return Line(run.label, run.seed, x[known], values, smooth(values, smoothing))
 
 
 def _positions(run: Run, axis: str) -> FloatArray:
@@ -159,4 +163,4 @@ def _label(members: Sequence[Run]) -> str:
     shown = ", ".join(names) if len(names) <= 4 else f"{names[0]}, ..., {names[-1]}"
     seeds = len({str(run.seed) for run in members})
     count = f"{seeds} seeds" if seeds == len(names) else f"{len(names)} runs of {seeds} seed{'s' * (seeds > 1)}"
-    return f"{shown}: median of {count}, band from lowest to highest"
+    return f"{shown}: median of {count} where all have data, band from lowest to highest"

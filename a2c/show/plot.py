@@ -24,6 +24,7 @@ FORMS = ("png", "svg")
 FADED = {**THIN, "lw": 0.8}
 STAR: dict[str, Any] = {"marker": "*", "ms": 11, "mfc": "white"}  # an evaluation
 PANEL = (4.6, 2.9)  # inches
+SIGNS = 10  # on each curve
 ALONE = (8.0, 4.0)  # inches, where there is but one
 
 
@@ -33,10 +34,15 @@ def draw(panels: Sequence[Panel], axis: str, smoothing: int) -> Figure:
     rows = -(-len(panels) // columns)
     legend = _legend(panels, smoothing)
     wide, high = ALONE if len(panels) == 1 else (PANEL[0] * columns, PANEL[1] * rows)
-    figure = Figure(figsize=(wide, high + 0.18 * (len(legend) + 1)), layout="constrained")
+    figure = Figure(figsize=(wide, high + 0.18 * (len(legend) + 2)), layout="constrained")
+    games = {panel.env_id for panel in panels}
+    if len(games) == 1:
+        figure.suptitle(plain(*games), fontsize=11)
     grid = figure.subplots(rows, columns, squeeze=False)
     for axes, panel in zip(grid.flat, panels, strict=False):
         _draw_panel(axes, panel, axis, smoothing)
+        if len(games) > 1:
+            axes.set_title(plain(panel.env_id), fontsize=10)
     for axes in grid.flat[len(panels) :]:
         axes.set_axis_off()
     figure.legend(handles=legend, loc="outside lower center", fontsize=8, handlelength=4, frameon=False)
@@ -81,7 +87,7 @@ def save_numbers(panels: Sequence[Panel], axis: str, smoothing: int, target: Pat
     Raises:
         UserError: where the file cannot be written.
     """
-    values = {"x": AXES[axis][1], "smoothing_lines": smoothing, "panels": [asdict(panel) for panel in panels]}
+    values = {"x": AXES[axis][1], "smoothing": smoothing, "panels": [asdict(panel) for panel in panels]}
     write_result(target, json.dumps(values, default=_plain) + "\n")
 
 
@@ -99,7 +105,6 @@ def _columns(panels: Sequence[Panel]) -> int:
 def _draw_panel(axes: Axes, panel: Panel, axis: str, smoothing: int) -> None:
     for index, curve in enumerate(panel.curves):
         _draw_curve(axes, curve, index, smoothing)
-    axes.set_title(plain(panel.env_id), fontsize=10)
     axes.set_xlabel(AXES[axis][1], fontsize=9)
     axes.set_ylabel(QUANTITIES[panel.quantity], fontsize=9)
     axes.tick_params(labelsize=8)
@@ -109,14 +114,22 @@ def _draw_panel(axes: Axes, panel: Panel, axis: str, smoothing: int) -> None:
 
 
 def _draw_curve(axes: Axes, curve: Curve, index: int, smoothing: int) -> None:
-    if smoothing > 1 or len(curve.lines) > 1:
+    if smoothing or len(curve.lines) > 1:
         for run in curve.lines:
             axes.plot(run.x, run.raw, color=colour(index), **FADED)
-    draw_band(axes, curve.x, curve.low, curve.middle, curve.high, index, **markers(index), markevery=0.12)
+    draw_band(
+        axes, curve.x, curve.low, curve.middle, curve.high, index, **markers(index), markevery=_every(curve, index)
+    )
     for mark in curve.marks:
         low, high = mark.interval or (mark.mean, mark.mean)
         reach = [[max(0.0, mark.mean - low)], [max(0.0, high - mark.mean)]]
         axes.errorbar(mark.x, mark.mean, reach, color=colour(index), capsize=3, lw=1, zorder=4, **STAR)
+
+
+def _every(curve: Curve, index: int) -> tuple[int, int]:
+    """The first point with a sign on it, and how many there are from one to the next: other ones for each curve."""
+    step = max(1, len(curve.x) // SIGNS)
+    return index * step // 4 % step, step
 
 
 def _legend(panels: Sequence[Panel], smoothing: int) -> list[Line2D]:
@@ -128,8 +141,8 @@ def _legend(panels: Sequence[Panel], smoothing: int) -> list[Line2D]:
         for index, curve in enumerate(panel.curves)
     ]
     curves = [curve for panel in panels for curve in panel.curves]
-    if smoothing > 1:
-        smoothed = f"thin: as logged; thick: each run smoothed, the mean of the {smoothing} lines of metrics around"
+    if smoothing:
+        smoothed = f"thin: as logged; thick: each line of metrics averaged with the {smoothing} before and after it"
         entries.append(_entry(smoothed, color="grey", **FADED))
     elif any(len(curve.lines) > 1 for curve in curves):
         entries.append(_entry("thin: each run, as logged", color="grey", **FADED))

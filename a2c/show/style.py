@@ -30,7 +30,7 @@ def colour(index: int) -> str:
 
 def line(index: int) -> dict[str, Any]:
     """How the line with this number is drawn; the first are wide, so that equal curves stay visible below others."""
-    return {"color": colour(index), "ls": DASHES[index % len(DASHES)], "lw": 3.0 - 0.8 * min(index, 2)}
+    return {"color": colour(index), "ls": DASHES[index % len(DASHES)], "lw": 2.4 - 0.6 * min(index, 2)}
 
 
 def markers(index: int) -> dict[str, Any]:
