@@ -45,11 +45,15 @@ def config_summary(config: Mapping[str, Any], scores: Sequence[str]) -> Any:
 
 
 def histogram_summary(arrays: Mapping[str, np.ndarray]) -> Any:
-    """A histogram of the finite values of each array, under its tag."""
+    """A histogram of the finite values of each array, under its tag; none where there are none."""
     summary = Summary()
     metadata = histograms.create_summary_metadata(display_name=None, description=None)
     for tag, array in arrays.items():
-        counts, edges = np.histogram(array[np.isfinite(array)].astype(np.float64), BUCKETS)
+        values = array[np.isfinite(array)].astype(np.float64)
+        if not values.size:
+            continue
+        counts, _ = np.histogram(values, BUCKETS)
+        edges = np.linspace(values.min(), values.max(), BUCKETS + 1)  # numpy's own, if not all values are equal
         rows = np.stack([edges[:-1], edges[1:], counts], axis=1)
         summary.value.add(tag=tag, metadata=metadata, tensor=make_tensor_proto(rows))
     return summary

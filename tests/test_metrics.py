@@ -54,7 +54,9 @@ def test_events_beyond_the_checkpoint_are_cut_off_when_a_run_goes_on(tmp_path):
         latest = sorted(tmp_path.glob("events*"))[-1]
         with latest.open("ab") as file:
             file.write(b"\x18\0\0\0\0\0\0\0half")
-    TensorBoardWriter(tmp_path, small_config(), env_steps=200, evaluated=0).close()  # mends the half event of the file before it
+    TensorBoardWriter(
+        tmp_path, small_config(), env_steps=200, evaluated=0
+    ).close()  # mends the half event of the file before it
     assert raw_events(tmp_path) == [[(32, 0), (64, 0), (96, 0)], [(128, 96)], []]
     assert scalars(tmp_path)["losses/entropy"] == [(32, 0), (64, 0), (96, 0), (128, 96)]
 

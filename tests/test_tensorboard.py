@@ -15,10 +15,12 @@ from urllib.parse import urlencode
 import numpy as np
 import pytest
 from conftest import small_config
+from tensorboard.util.tensor_util import make_ndarray
 
 from a2c.checkpoint import read_checkpoint, step_files
 from a2c.config import UserError, all_keys, lookup
 from a2c.metrics import GROUPS
+from a2c.summaries import histogram_summary
 from a2c.training import train
 
 PATIENCE = 120  # seconds until TensorBoard has come up and read the files
@@ -149,6 +151,17 @@ def test_histograms_count_every_weight_at_every_line_of_metrics(tensorboard, fol
         buckets = np.array(shown[-1][2])  # left, right, count
         (array,) = [a for a in arrays.values() if buckets[0, 0] == a.min() and buckets[-1, 1] == a.max()]
         assert buckets[:, 2].sum() == array.size
+
+
+def test_values_that_are_not_finite_or_all_the_same_have_histograms_too():
+    mixed = np.array([np.nan, 1.0, np.inf, 2.0], np.float32)
+    nothing = np.array([np.nan])
+    summary = histogram_summary({"mixed": mixed, "same": np.full((2, 3), 5.0), "nothing": nothing})
+    shown = {value.tag: make_ndarray(value.tensor) for value in summary.value}
+    assert shown.keys() == {"mixed", "same"}
+    assert (shown["mixed"][0, 0], shown["mixed"][-1, 1], shown["mixed"][:, 2].sum()) == (1, 2, 2)
+    assert set(shown["same"][:, :2].flat) == {5}
+    assert shown["same"][:, 2].sum() == 6
 
 
 def test_histograms_change_no_bit_of_a_run(folder, tmp_path):

@@ -112,7 +112,8 @@ def smooth(values: FloatArray, reach: int) -> FloatArray:
     at = np.arange(len(values))
     first, last = np.maximum(at - reach, 0), np.minimum(at + reach, len(values) - 1)
     sums = np.concatenate([[0.0], np.cumsum(values)])
-    return (sums[last + 1] - sums[first]) / (last + 1 - first)
+    means: FloatArray = (sums[last + 1] - sums[first]) / (last + 1 - first)
+    return means
 
 
 def _curve(members: Sequence[Run], quantity: str, axis: str, smoothing: int) -> Curve:

@@ -51,7 +51,6 @@ def make_page(runs: Sequence[Run]) -> str:
     """The page as HTML. Every text that comes from a run's files is escaped."""
     games = ", ".join(dict.fromkeys(run.env_id for run in runs))
     title = f"{games}: {runs[0].label}" if len(runs) == 1 else f"{games}: {len(runs)} runs"
-    overview = _section("Side by side", _overview(runs)) if len(runs) > 1 else ""
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
@@ -60,7 +59,7 @@ def make_page(runs: Sequence[Run]) -> str:
         f'<link rel="icon" href="data:,">\n<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n'
         f"<body>\n<header><h1>{escape(title)}</h1>\n"
         f'<p class="quiet">Made by a2c {escape(version("a2c"))} from the logs of the run{"s" * (len(runs) > 1)}.</p>'
-        f"</header>\n<main>\n{overview}{_section('Curves', _curves(runs))}"
+        f"</header>\n<main>\n{_section('At a glance', _glance(runs))}{_section('Curves', _curves(runs))}"
         f"{''.join(_run(run) for run in runs)}</main>\n</body>\n</html>\n"
     )
 
@@ -68,8 +67,13 @@ def make_page(runs: Sequence[Run]) -> str:
 # --- parts of the page ------------------------------------------------------------------------------------------------
 
 
-def _overview(runs: Sequence[Run]) -> str:
+def _glance(runs: Sequence[Run]) -> str:
     facts = [_facts(run) for run in runs]
+    if len(runs) == 1:
+        shown = "".join(
+            f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>\n" for name, value in facts[0].items()
+        )
+        return f'<dl class="facts">{shown}</dl>\n'
     rows = [(run.label, run.env_id, str(run.seed), *of.values()) for run, of in zip(runs, facts, strict=True)]
     return _table("Runs", ("run", "environment", "seed", *facts[0]), rows)
 
@@ -96,16 +100,19 @@ def _facts(run: Run) -> dict[str, str]:
 
 def _curves(runs: Sequence[Run]) -> str:
     smoothing = default_smoothing(runs)
-    named = ", ".join(run.label for run in runs)
-    return "".join(
-        _picture(runs, what, axis, smoothing, f"{caption} of {named}")
-        for what, axis, caption in (
-            ("return", "steps", "Return and evaluations over agent steps"),
-            ("return", "minutes", "Return and evaluations over minutes of training"),
-            ("losses", "steps", "Parts of the loss, entropy, explained variance and gradient norm"),
-            ("speed", "steps", "Agent steps a second"),
-        )
-    )
+    games: dict[str, list[Run]] = {}
+    for run in runs:
+        games.setdefault(run.env_id, []).append(run)
+    pictures = [
+        _picture(runs, "return", "steps", smoothing, "Return and evaluations over agent steps"),
+        _picture(runs, "return", "minutes", smoothing, "Return and evaluations over minutes of training"),
+        *(
+            _picture(of, "losses", "steps", smoothing, f"The loss and the update in {game}")
+            for game, of in games.items()
+        ),
+        _picture(runs, "speed", "steps", smoothing, "Agent steps a second"),
+    ]
+    return "".join(pictures)
 
 
 def _picture(runs: Sequence[Run], what: str, axis: str, smoothing: int, caption: str) -> str:
@@ -114,13 +121,13 @@ def _picture(runs: Sequence[Run], what: str, axis: str, smoothing: int, caption:
     except UserError as nothing:
         return f"<p>{escape(str(nothing))}</p>\n"
     source = _data("image/svg+xml", render(draw(panels, axis, smoothing), "svg"))
-    return f'<figure><img src="{source}" alt="{escape(caption)}"><figcaption>{escape(caption)}</figcaption></figure>\n'
+    named = ", ".join(run.label for run in runs)
+    image = f'<img src="{source}" alt="{escape(f"{caption}: {named}")}">'
+    return f"<figure>{_box(caption, image)}<figcaption>{escape(caption)}</figcaption></figure>\n"
 
 
 def _run(run: Run) -> str:
-    facts = "".join(f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>" for k, v in _facts(run).items())
     parts = (
-        f'<dl class="facts">{facts}</dl>\n',
         _subsection("Evaluations", _evaluations(run)),
         _subsection("Video", _video(run)),
         _subsection("Make it again", _commands(run)),
@@ -231,13 +238,15 @@ def _table(
     rows: Iterable[Sequence[str]],
     marked: Callable[[Sequence[str]], bool] = lambda row: False,
 ) -> str:
-    """A table in a box that scrolls by itself; it can be reached by keyboard, so it has a name."""
     head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in headings)
     body = "".join(_row(row, marked=marked(row)) for row in rows)
-    return (
-        f'<div class="box" tabindex="0" role="region" aria-label="{escape(caption)}"><table>'
-        f"<caption>{escape(caption)}</caption>\n<thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>\n"
-    )
+    table = f"<caption>{escape(caption)}</caption>\n<thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody>"
+    return _box(caption, f"<table>{table}</table>")
+
+
+def _box(name: str, content: str) -> str:
+    """What is too wide for a page scrolls by itself; a keyboard can reach the box, so it has a name."""
+    return f'<div class="box" tabindex="0" role="region" aria-label="{escape(name)}">{content}</div>\n'
 
 
 def _row(cells: Sequence[str], *, marked: bool) -> str:

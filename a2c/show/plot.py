@@ -99,7 +99,7 @@ def _columns(panels: Sequence[Panel]) -> int:
     games, quantities = ({getattr(panel, name) for panel in panels} for name in ("env_id", "quantity"))
     if len(games) > 1 and len(quantities) > 1:
         return len(quantities)  # a row for each game
-    return min(len(panels), 2 if len(panels) <= 4 else 3)
+    return min(len(panels), 2 if len(panels) <= 8 else 4)
 
 
 def _draw_panel(axes: Axes, panel: Panel, axis: str, smoothing: int) -> None:

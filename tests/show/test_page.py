@@ -86,8 +86,8 @@ def test_what_differs_from_the_defaults_is_marked(tmp_path):
 def test_several_runs_stand_side_by_side(tmp_path):
     page = page_of(*(make_run(tmp_path / f"s{seed}", RISE, seed=seed) for seed in (0, 1)))
     assert "Pong: 2 runs" in page.text
-    assert "Side by side" in page.text
     assert len(page.all("h2")) == 4
+    assert re.search(r"s0\s*Pong\s*0\s*none.*s1\s*Pong\s*1\s*none", page.text, re.DOTALL)
 
 
 # --- the commands that make it again ----------------------------------------------------------------------------------
