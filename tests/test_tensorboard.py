@@ -2,7 +2,6 @@
 
 import json
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -75,7 +74,7 @@ def tensorboard(folder, tmp_path_factory) -> Iterator[TensorBoard]:
         wait_for(lambda: len(board.get("histograms/tags")) == 2, process, log)
         yield board
     finally:
-        process.send_signal(signal.SIGINT)
+        process.terminate()
         process.wait(timeout=PATIENCE)
 
 

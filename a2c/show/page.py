@@ -44,7 +44,7 @@ def write_page(runs: Sequence[Run], target: Path) -> None:
     Raises:
         UserError: where the file cannot be written.
     """
-    write_result(target, make_page(runs))
+    write_result(target, make_page(runs).encode(errors="replace"))  # a folder's name may be no text
 
 
 def make_page(runs: Sequence[Run]) -> str:

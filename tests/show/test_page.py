@@ -1,6 +1,7 @@
 """The page about runs: what it says, that nothing in a run's files becomes code, and how a browser takes it."""
 
 import base64
+import os
 import re
 import shlex
 import shutil
@@ -22,7 +23,7 @@ from a2c.show.runs import read_runs
 from a2c.training import train
 
 RISE = [float(i) for i in range(12)]
-HOSTILE = "<script>alert('x')</script> & \"quoted\""
+HOSTILE = "<script>alert('x')</script> & \" onload=\"alert(1)"
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 
 
@@ -177,6 +178,12 @@ def test_no_text_of_a_run_becomes_code(tmp_path):
     assert handlers == []
 
 
+def test_a_folder_whose_name_is_no_text_has_a_page_all_the_same(tmp_path):
+    target = tmp_path / "report.html"
+    write_page(read_runs([make_run(tmp_path / os.fsdecode(b"\xff"), RISE)]), target)
+    assert "Pong: ?" in target.read_text()
+
+
 def test_it_needs_nothing_from_anywhere(tmp_path):
     page = page_of(make_run(tmp_path / "r", RISE))
     sources = [
@@ -199,7 +206,7 @@ def test_the_newest_video_that_is_not_too_large_is_inside(tmp_path):
         [("large", b"l" * (LARGEST_VIDEO + 1)), ("new", b"new"), ("old", b"old")], start=1
     ):
         (videos / f"{name}.mp4").write_bytes(content)
-        shutil.os.utime(videos / f"{name}.mp4", (1e9 - age, 1e9 - age))
+        os.utime(videos / f"{name}.mp4", (1e9 - age, 1e9 - age))
     secret = tmp_path / "secret"
     secret.write_bytes(b"secret")
     (videos / "link.mp4").symlink_to(secret)

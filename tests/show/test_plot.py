@@ -1,6 +1,7 @@
 """Learning curves: what is read from run folders, what is made of it, and how it is drawn."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -195,7 +196,9 @@ def test_neighbouring_lines_differ_without_any_colour():
     assert max(greys) < 160  # dark enough for paper
 
 
-@pytest.mark.parametrize("name", ["$x^{", "_hidden", "<script>", "emoji 🎮 名", "new\nline"])
+@pytest.mark.parametrize(
+    "name", ["$x^{$", "_hidden", "<script>", "emoji 🎮 名", "new\nline", os.fsdecode(b"no text \xff")]
+)
 def test_any_name_of_a_folder_is_drawn_as_it_stands(tmp_path, name):
     figure = draw(make_panels(read_runs([make_run(tmp_path / name, RISE)]), "return", "steps", 0), "steps", 0)
     picture = render(figure, "svg").decode()
