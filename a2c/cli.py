@@ -155,7 +155,7 @@ OnNan = Annotated[
 Episodes = Annotated[int | None, typer.Option(min=1, help="Whole games to play.  [default: the run's own, else 20]")]
 
 
-Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs.")]
+Runs = Annotated[list[Path], typer.Argument(metavar="RUN", help="Folders of runs.")]
 
 
 @app.callback()
@@ -411,12 +411,16 @@ def plot(
     smooth: Annotated[
         int | None,
         typer.Option(
-            min=0, help="Average each line of metrics with N before and after.  [default: a 100th of the longest run]"
+            min=0, help="Average each line of metrics with N before and N after. Default: a 100th of the longest run."
         ),
     ] = None,
     out_file: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE.png|.svg", help="[default: both, in RUN/plots, or here for several runs]"),
+        typer.Option(
+            "--out",
+            metavar="FILE.png|.svg",
+            help="One picture. Default: both forms, in RUN/plots, or here for several runs.",
+        ),
     ] = None,
     json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the numbers there.")] = None,
 ) -> None:
@@ -438,7 +442,8 @@ def plot(
 def report(
     paths: Runs,
     out_file: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="[default: RUN/report.html, or here for several runs]")
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="The page. Default: RUN/report.html, or here for several runs."),
     ] = None,
 ) -> None:
     """Write one web page about runs that holds all it shows: numbers, curves, evaluations, video, configuration."""
