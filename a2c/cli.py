@@ -73,6 +73,23 @@ class Protocol(StrEnum):
     machado = "machado"
 
 
+class Quantity(StrEnum):
+    """What `plot` draws."""
+
+    returns = "return"
+    losses = "losses"
+    speed = "speed"
+    everything = "all"
+
+
+class Axis(StrEnum):
+    """What `plot` draws it over."""
+
+    steps = "steps"
+    frames = "frames"
+    minutes = "minutes"
+
+
 class Mode(StrEnum):
     """How the update is executed."""
 
@@ -151,6 +168,9 @@ EvaluationSeed = Annotated[
     int | None, typer.Option("--seed", min=0, max=2**63 - 1, help="Of games and draws.  [default: the run's own]")
 ]
 Episodes = Annotated[int | None, typer.Option(min=1, help="Whole games to play.  [default: the run's own, else 20]")]
+
+
+Runs = Annotated[list[Path], typer.Argument(metavar="RUN", help="Folders of runs.")]
 
 
 @app.callback()
@@ -395,6 +415,57 @@ def bench(
     _print(benching.games_ended(now))
     if then is not None and (differing := benching.differences(now, then)):
         _warn(f"the ratios are not of the code alone, since {compare_to} is of another {', '.join(differing)}.")
+
+
+@app.command()
+def plot(
+    paths: Runs,
+    what: Annotated[Quantity, typer.Option(help="Which quantities.")] = Quantity.returns,
+    x: Annotated[Axis, typer.Option("--x", help="What they are drawn over.")] = Axis.steps,
+    smooth: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="Average each line of metrics with N before and N after. Default: a 100th of the longest run."
+        ),
+    ] = None,
+    out_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="FILE.png|.svg",
+            help="One picture. Default: both forms, in RUN/plots, or here for several runs.",
+        ),
+    ] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the numbers there.")] = None,
+) -> None:
+    """Draw learning curves; runs that differ in their seed alone become one line and its band."""
+    _check_target(json_file)
+    plotting, curves, reading = (import_module(f"a2c.show.{name}") for name in ("plot", "curves", "runs"))
+    targets = None if out_file is None else [plotting.check_target(out_file)]
+    runs = reading.read_runs(paths, _warn)
+    smoothing = curves.default_smoothing(runs) if smooth is None else smooth
+    panels = curves.make_panels(runs, what.value, x.value, smoothing)
+    targets = targets or plotting.default_targets(runs, what.value, x.value)
+    plotting.save(plotting.draw(panels, x.value, smoothing), targets)
+    if json_file is not None:
+        plotting.save_numbers(panels, x.value, smoothing, json_file)
+    _print(f"Saved {' and '.join(str(file) for file in (*targets, json_file) if file)}.")
+
+
+@app.command()
+def report(
+    paths: Runs,
+    out_file: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="The page. Default: RUN/report.html, or here for several runs."),
+    ] = None,
+) -> None:
+    """Write one web page about runs that holds all it shows: numbers, curves, evaluations, video, configuration."""
+    page, reading = import_module("a2c.show.page"), import_module("a2c.show.runs")
+    runs = reading.read_runs(paths, _warn)
+    target = out_file or page.default_target(runs)
+    page.write_page(runs, target)
+    _print(f"Saved {target}.")
 
 
 @app.command()

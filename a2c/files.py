@@ -43,17 +43,19 @@ def write_atomically(path: Path, text: str) -> None:
         file.write(text.encode())
 
 
-def write_result(path: Path, text: str) -> None:
-    """`write_atomically` where the user said so.
+def write_result(path: Path, content: str | bytes) -> None:
+    """Write a file where the user said so, whole or not at all.
 
     Raises:
         UserError: where the file cannot be written.
     """
     try:
+        data = content.encode() if isinstance(content, str) else content
         if path.exists() and (path.is_symlink() or not path.is_file()):
-            path.write_text(text, encoding="utf-8")  # such as /dev/stdout, whose place must not be taken
-        else:
-            write_atomically(path, text)
+            path.write_bytes(data)  # such as /dev/stdout, whose place must not be taken
+            return
+        with replacing(path) as file:
+            file.write(data)
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror}.") from None
 

@@ -89,6 +89,10 @@ class Learner:
         """
         return self._update(trajectory)  # type: ignore[no-any-return]
 
+    def weights(self) -> dict[str, np.ndarray]:
+        """Every trained variable of the network, by its path such as `conv_1/kernel`."""
+        return {variable.path: np.asarray(variable) for variable in self.model.trainable_variables}
+
     def _sample_actions(self, observations: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         logits, _ = self.model(observations)
         # Gumbel-max: argmax(logits + Gumbel noise) is a draw from softmax(logits); XLA has no categorical draw

@@ -9,15 +9,16 @@ import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
 from google.protobuf.message import DecodeError
 
-from a2c.config import Config
+from a2c.config import Config, dotted, dump_config
 from a2c.files import replacing
 from a2c.trajectory import Episode, Losses
 
@@ -110,6 +111,8 @@ GROUPS = {
     "time": ("steps_per_second", "seconds", "frames"),
 }
 EVALUATION = "evaluation"  # the group of whole games played beside training
+# the columns beside the configuration in TensorBoard's table of runs
+SCORES = ("rollout/episode_return_mean", f"{EVALUATION}/mean")
 
 
 def make_record(counters: Counters, losses: Losses, steps_per_second: float) -> Record:
@@ -154,17 +157,20 @@ class JsonlWriter:
 
 
 class TensorBoardWriter:
-    """TensorBoard scalars over env_steps; a file for each session.
+    """TensorBoard scalars and histograms over env_steps, before them the configuration; a file for each session.
 
-    Events beyond `env_steps` are dropped from the files of the sessions before, evaluations beyond `evaluated`.
+    Events beyond `env_steps` are dropped from the files of the sessions before, evaluations beyond `evaluated`. The
+    configuration is that of the first session.
     """
 
-    def __init__(self, folder: Path, *, env_steps: int, evaluated: int) -> None:
+    def __init__(self, folder: Path, config: Config, *, env_steps: int, evaluated: int) -> None:
         # here, not at the top: it takes half a second and only training needs it
         from tensorboard.compat.proto import event_pb2, summary_pb2
         from tensorboard.summary.writer.record_writer import RecordWriter
 
-        self.event_pb2, self.summary_pb2 = event_pb2, summary_pb2
+        from a2c import summaries
+
+        self.event_pb2, self.summary_pb2, self.summaries = event_pb2, summary_pb2, summaries
         before = sorted(file for file in folder.glob(f"{_EVENTS}.*") if file.is_file() and not file.is_symlink())
         for file in before:
             _cut_events(file, env_steps, evaluated, event_pb2.Event)
@@ -172,6 +178,8 @@ class TensorBoardWriter:
         self.file = _next_event_file(folder, before).open("xb")
         self.writer = RecordWriter(self.file)
         self._add(0, file_version="brain.Event:2")
+        if not any(file.exists() for file in before):  # they begin with it, and TensorBoard takes the first
+            self._add(0, summary=summaries.config_summary(dotted(dump_config(config)), SCORES))
         # a TensorBoard that looks on now hides what it has read beyond the checkpoint this session starts from
         self._add(env_steps + 1, session_log=event_pb2.SessionLog(status=event_pb2.SessionLog.START))
 
@@ -182,6 +190,10 @@ class TensorBoardWriter:
             if value is not None:
                 summary.value.add(tag=tag, simple_value=value)
         self._add(env_steps, summary=summary)
+
+    def write_histograms(self, env_steps: int, arrays: Mapping[str, np.ndarray]) -> None:
+        """Add one event with a histogram of each array, by their tags."""
+        self._add(env_steps, summary=self.summaries.histogram_summary(arrays))
 
     def sync(self) -> None:
         """Bring what was written to the disk."""
@@ -203,24 +215,28 @@ class Writers:
 
     Args:
         run_dir: holds `metrics.jsonl`, `evaluations.jsonl` and TensorBoard's event files.
+        config: of the run; its section `logging` says what is written.
         counters: of where the run goes on, or fresh ones; what was written beyond is dropped.
-        tensorboard: whether to write event files.
     """
 
-    def __init__(self, run_dir: Path, counters: Counters, *, tensorboard: bool) -> None:
+    def __init__(self, run_dir: Path, config: Config, counters: Counters) -> None:
+        self.histograms = config.logging.histograms
         self.metrics = JsonlWriter(run_dir / "metrics.jsonl", env_steps=counters.env_steps)
         self.evaluations = JsonlWriter(run_dir / "evaluations.jsonl", env_steps=counters.evaluated)
         self.events = None
-        if tensorboard:
-            self.events = TensorBoardWriter(run_dir, env_steps=counters.env_steps, evaluated=counters.evaluated)
+        if config.logging.tensorboard:
+            self.events = TensorBoardWriter(run_dir, config, env_steps=counters.env_steps, evaluated=counters.evaluated)
 
-    def write(self, record: Record) -> None:
-        """Write a line of metrics."""
+    def write(self, record: Record, weights: Callable[[], Mapping[str, np.ndarray]] = dict) -> None:
+        """Write a line of metrics, and histograms of the weights where they are asked for; else they are not read."""
         values = asdict(record)
         self.metrics.write(values)
         if self.events:
             tags = {f"{group}/{name}": values[name] for group, names in GROUPS.items() for name in names}
             self.events.write(record.env_steps, tags)
+        if self.events and self.histograms:
+            arrays = {f"weights/{name}": array for name, array in weights().items()}
+            self.events.write_histograms(record.env_steps, arrays)
 
     def write_evaluation(self, result: Mapping[str, Any]) -> None:
         """Write a line of an evaluation; its single numbers become scalars."""

@@ -99,7 +99,7 @@ def train(
             if saved is None:
                 checkpoints.save()  # first of all, so that a run killed at any time can be resumed
             _write_config(run_dir, config)
-            writers = Writers(run_dir, counters, tensorboard=config.logging.tensorboard)
+            writers = Writers(run_dir, config, counters)
         with (
             writers,
             progress or Progress() as view,
@@ -123,7 +123,7 @@ def train(
                 if finished or counters.updates % config.logging.every_updates == 0:
                     record = make_record(counters, losses, clock.lap())
                     with _saving(run_dir, config):
-                        writers.write(record)
+                        writers.write(record, learner.weights)
                     stop.watch(view.show, record, counters)
                 if counters.evaluation_due(config):
                     evaluation = judge()

@@ -202,10 +202,10 @@ def read_lines(file: Path) -> list[dict]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
-def scalars(run_dir: Path) -> list[tuple[int, str, str]]:
-    """Every scalar of all event files, oldest first, as TensorBoard reads them, times apart."""
+def scalars(run_dir: Path) -> list[tuple[int, str, str, bytes]]:
+    """Every scalar, histogram and text of all event files, oldest first, as TensorBoard reads them, times apart."""
     return [
-        (event.step, value.tag, value.simple_value.hex())
+        (event.step, value.tag, value.simple_value.hex(), value.tensor.SerializeToString())
         for file in sorted(run_dir.glob("events.out.tfevents.*"))
         for event in map(Event.FromString, RawEventFileLoader(str(file)).Load())
         for value in event.summary.value

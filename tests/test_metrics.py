@@ -48,13 +48,15 @@ def raw_events(folder: Path) -> list[list[tuple[int, float]]]:
 def test_events_beyond_the_checkpoint_are_cut_off_when_a_run_goes_on(tmp_path):
     """Also half an event at the end; a file of which nothing remains is removed; later files sort behind."""
     for start, end in ((0, 200), (96, 160), (96, 128)):
-        with Writers(tmp_path, Counters(env_steps=start), tensorboard=True) as writers:
+        with Writers(tmp_path, small_config(), Counters(env_steps=start)) as writers:
             for env_steps in range(start + 32, end + 1, 32):
                 writers.write(record(env_steps, entropy=float(start)))
         latest = sorted(tmp_path.glob("events*"))[-1]
         with latest.open("ab") as file:
             file.write(b"\x18\0\0\0\0\0\0\0half")
-    TensorBoardWriter(tmp_path, env_steps=200, evaluated=0).close()  # mends the half event of the file before it
+    TensorBoardWriter(
+        tmp_path, small_config(), env_steps=200, evaluated=0
+    ).close()  # mends the half event of the file before it
     assert raw_events(tmp_path) == [[(32, 0), (64, 0), (96, 0)], [(128, 96)], []]
     assert scalars(tmp_path)["losses/entropy"] == [(32, 0), (64, 0), (96, 0), (128, 96)]
 
@@ -62,7 +64,7 @@ def test_events_beyond_the_checkpoint_are_cut_off_when_a_run_goes_on(tmp_path):
 def test_a_clock_that_was_set_back_does_not_change_the_order_of_the_files(tmp_path):
     future = tmp_path / "events.out.tfevents.9999999000.host.1"
     for start in (0, 32):
-        with Writers(tmp_path, Counters(env_steps=start), tensorboard=True) as writers:
+        with Writers(tmp_path, small_config(), Counters(env_steps=start)) as writers:
             writers.write(record(start + 32, entropy=float(start)))
         if start == 0:
             next(tmp_path.glob("events*")).rename(future)
@@ -78,7 +80,7 @@ def test_an_event_file_that_is_a_link_or_nonsense_is_left_or_cut_without_harm(tm
     (folder / "events.out.tfevents.0000000001.link").symlink_to(elsewhere)
     (folder / "events.out.tfevents.0000000002.huge").write_bytes(b"\xff" * 40)
     (folder / "events.out.tfevents.x").write_bytes(b"\x03\0\0\0\0\0\0\0sum.\xff\xff\xffsum.")
-    TensorBoardWriter(folder, env_steps=5, evaluated=0).close()
+    TensorBoardWriter(folder, small_config(), env_steps=5, evaluated=0).close()
     assert elsewhere.read_bytes() == b"precious"
     assert len(list(folder.iterdir())) == 2
 

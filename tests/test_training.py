@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import yaml
 from conftest import small_config
+from killing import scalars
 from tensorflow.python.summary.summary_iterator import summary_iterator
 
 from a2c.checkpoint import read_checkpoint, step_files
@@ -105,7 +106,7 @@ def test_a_resumed_run_has_the_bits_of_one_never_stopped(tmp_path, env_id):
 @pytest.mark.parametrize("surviving", [1, 2])
 def test_a_killed_run_goes_on_from_its_checkpoint_and_drops_the_lines_beyond_it(tmp_path, surviving):
     """SIGKILL, no farewell: metrics reach further than the checkpoint, be it the one of the start."""
-    whole = small_config(total_env_steps=640, checkpoint={"keep": 100})
+    whole = small_config(total_env_steps=640, checkpoint={"keep": 100}, logging={"histograms": True})
     train(whole, tmp_path / "whole")
     killed = tmp_path / "killed"
     train(whole, killed, progress=StopAfter(12))
@@ -116,6 +117,8 @@ def test_a_killed_run_goes_on_from_its_checkpoint_and_drops_the_lines_beyond_it(
         file.write('{"env_steps": 4')  # half a line
     train(whole, killed, resume=True)
     assert_same_bits(tmp_path / "whole", killed)
+    assert scalars(killed) == scalars(tmp_path / "whole")
+    assert sum(tag == "config" for _, tag, *_ in scalars(killed)) == 1
 
 
 class StopAfter:
@@ -240,7 +243,7 @@ def test_an_evaluation_beyond_the_checkpoint_is_cut_off(tmp_path):
     killed = tmp_path / "killed"
     train(config, killed, progress=StopInEvaluation(128))
     (killed / "evaluations.jsonl").write_text((tmp_path / "whole" / "evaluations.jsonl").read_text()[:-20])
-    writer = TensorBoardWriter(killed, env_steps=128, evaluated=0)
+    writer = TensorBoardWriter(killed, config, env_steps=128, evaluated=0)
     writer.write(128, {"evaluation/mean": 9.0})
     writer.close()
     train(config, killed, resume=True)

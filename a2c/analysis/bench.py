@@ -114,7 +114,7 @@ def run_bench(config: Config, *, steps: int | None = None, on_round: Callable[[]
     with (
         TemporaryDirectory(prefix="a2c-bench-") as folder,
         make_vec_env(config.env, seed=config.seed) as envs,
-        Writers(Path(folder), Counters(), tensorboard=config.logging.tensorboard) as writers,
+        Writers(Path(folder), config, Counters()) as writers,
     ):
         learner = build_learner(config, envs.observation_space, envs.num_actions)
         collector = build_collector(config, envs, learner.act, learner.value)
@@ -187,7 +187,7 @@ class Loop:
 
     def log(self, losses: Losses) -> None:
         """Write one line of metrics."""
-        self.writers.write(make_record(self.counters, losses, self.stopwatch.lap()))
+        self.writers.write(make_record(self.counters, losses, self.stopwatch.lap()), self.learner.weights)
 
 
 class Clock:

@@ -22,9 +22,8 @@ from a2c.analysis.question import QuestionResult
 from a2c.analysis.statistics import MIN_SEEDS, PairedComparison
 from a2c.checkpoint import versions
 from a2c.files import write_atomically
+from a2c.show.style import COLOURS, DASHES, THIN, colour, draw_band, line, on_common_range
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe and Ito 2008
-DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (2, 2)), "-.")
 SHOWN_STAGES = 12  # of the differing ones, in the table
 
 
@@ -331,19 +330,19 @@ def _draw_growth(growth: dict[str, list[dict[str, Distance]]]) -> Figure:
     axes = figure.subplots()
     for numerics, distances in growth.items():
         updates = np.arange(1, len(distances) + 1)
-        for colour, name in zip(COLOURS, distances[0], strict=False):
+        for shade, name in zip(COLOURS, distances[0], strict=False):
             values = np.array([update[name].relative for update in distances])
             if values.any():
                 style = DASHES[0] if numerics == "fast" else DASHES[1]
                 axes.plot(
                     updates,
                     np.where(values > 0, values, np.nan),
-                    color=colour,
+                    color=shade,
                     ls=style,
                     label=f"{name}, graph {numerics}",
                 )
             else:
-                axes.plot([], [], color=colour, ls=":", label=f"{name}, graph {numerics}: 0 throughout")
+                axes.plot([], [], color=shade, ls=":", label=f"{name}, graph {numerics}: 0 throughout")
     axes.set_yscale("log")
     axes.set_xlabel("update on the same trajectories")
     axes.set_ylabel("distance from eager, relative")
@@ -377,16 +376,11 @@ def _draw_band(axes: Axes, xs: Sequence[Any], runs: Sequence[RunResult], arm: st
     """The median over seeds and the quartiles, where all runs have values; single runs thin behind it."""
     if not runs:
         return
-    colour = COLOURS[index % len(COLOURS)]
     for x, run in zip(xs, runs, strict=True):
-        axes.plot(x, run.returns, color=colour, lw=0.5, alpha=0.3)
-    start, end = max(x[0] for x in xs), min(x[-1] for x in xs)
-    grid = np.linspace(start, end, 200)
-    curves = np.array([np.interp(grid, x, run.returns) for x, run in zip(xs, runs, strict=True)])
+        axes.plot(x, run.returns, color=colour(index), **THIN)
+    grid, curves = on_common_range(xs, [run.returns for run in runs])
     low, middle, high = np.quantile(curves, [0.25, 0.5, 0.75], axis=0)
-    axes.fill_between(grid, low, high, color=colour, alpha=0.15, lw=0)
-    width = 3.0 - 0.8 * min(index, 2)  # equal curves stay visible below each other
-    axes.plot(grid, middle, color=colour, ls=DASHES[index % len(DASHES)], lw=width, label=arm)
+    draw_band(axes, grid, low, middle, high, index, label=arm)
 
 
 def _draw_bandit(result: BanditResult) -> Figure:
@@ -396,10 +390,8 @@ def _draw_bandit(result: BanditResult) -> Figure:
     for index, loss in enumerate(losses):
         curves = np.array([curve.probabilities for curve in result.curves if curve.loss == loss])
         updates = np.arange(1, curves.shape[1] + 1)
-        colour = COLOURS[index]
-        axes.plot(updates, curves.T, color=colour, lw=0.5, alpha=0.3)
-        width = 3.0 - 0.8 * index
-        axes.plot(updates, np.median(curves, axis=0), color=colour, ls=DASHES[index], lw=width, label=loss)
+        axes.plot(updates, curves.T, color=colour(index), **THIN)
+        axes.plot(updates, np.median(curves, axis=0), label=loss, **line(index))
     axes.set_xlabel("update")
     axes.set_ylabel("probability of the better arm")
     axes.set_ylim(0, 1)

@@ -46,7 +46,7 @@ def catch(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 def loop(tmp_path: Path):
     with (
         make_vec_env(CATCH.env, seed=0) as envs,
-        Writers(tmp_path, Counters(), tensorboard=False) as writers,
+        Writers(tmp_path, CATCH, Counters()) as writers,
     ):
         learner = build_learner(CATCH, envs.observation_space, envs.num_actions)
         yield Loop(CATCH, learner, build_collector(CATCH, envs, learner.act, learner.value), writers)

@@ -1,0 +1,48 @@
+"""The commands that make a run again and play its games again."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any
+
+from a2c.config import Config, dotted, dump_config, load_config, preset_names
+from a2c.show.runs import Run
+
+_FLAGS = {"total_env_steps": "--steps", "seed": "--seed"}
+
+
+def train_command(config: Config) -> str:
+    """What to type to train with exactly this configuration: the nearest preset, and `--set` for what differs."""
+    wanted = dotted(dump_config(config))
+    shortest: dict[str, Any] = wanted
+    words: list[str] = []
+    for preset in (None, *preset_names()):  # None: the one that `a2c train` takes by itself
+        near, _ = load_config(config=preset, env_id=config.env.id)
+        differing = {key: value for key, value in dotted(dump_config(near)).items() if value != wanted[key]}
+        if preset is None or len(differing) < len(shortest):
+            shortest = {key: wanted[key] for key in differing}
+            words = ["--env", config.env.id, *(["--config", preset] if preset else [])]
+    for key, value in ({"seed": config.seed} | shortest).items():
+        words += [_FLAGS[key], str(value)] if key in _FLAGS else ["--set", f"{key}={_yaml(value)}"]
+    return shlex.join(["a2c", "train", *words])
+
+
+def eval_command(run: Run) -> str:
+    """What to type to play the games of the last evaluation again, or any where there was none."""
+    words = ["a2c", "eval", str(run.path), *(["--env", run.env_id] if ":" in run.env_id else [])]
+    if run.evaluations:
+        last = run.evaluations[-1]
+        words += ["--episodes", str(last.episodes)] if last.episodes else []
+        words += ["--greedy" if last.policy == "greedy" else "--sample"]
+        words += ["--seed", str(last.seed)] if last.seed is not None else []
+    return shlex.join(words)
+
+
+def watch_command(run: Run) -> str:
+    """What to type to get a video of a run."""
+    return shlex.join(["a2c", "watch", str(run.path), *(["--env", run.env_id] if ":" in run.env_id else [])])
+
+
+def _yaml(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,167 @@
+"""What is plotted: panels of curves, smoothed, and over the seeds of a recipe their median and range. Only numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from a2c.config import UserError
+from a2c.metrics import WINDOW
+from a2c.show.runs import FloatArray, Run, group
+from a2c.show.style import on_common_range
+
+# the column of metrics, what it is called, and by how much it is divided
+AXES = {
+    "steps": ("env_steps", "agent steps", 1),
+    "frames": ("frames", "emulator frames", 1),
+    "minutes": ("seconds", "minutes of training", 60),
+}
+QUANTITIES = {
+    "episode_return_mean": f"mean return of the last {WINDOW} games",
+    "policy_loss": "policy loss",
+    "value_loss": "value loss",
+    "entropy": "entropy (nats)",
+    "explained_variance": "explained variance",
+    "grad_norm": "gradient norm before clipping",
+    "steps_per_second": "agent steps a second",
+}
+RETURN, SPEED = "episode_return_mean", "steps_per_second"
+WHAT = {
+    "return": (RETURN,),
+    "losses": tuple(name for name in QUANTITIES if name not in (RETURN, SPEED)),
+    "speed": (SPEED,),
+    "all": tuple(QUANTITIES),
+}
+SMOOTHED_PARTS = 100  # by default this part of the longest run's lines is reached, to both sides
+
+
+@dataclass(frozen=True)
+class Line:
+    """One run in a panel."""
+
+    run: str
+    seed: Any
+    x: FloatArray  # [lines], without those that say nothing
+    raw: FloatArray  # [lines], as logged
+    smoothed: FloatArray  # [lines]
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One evaluation in a panel."""
+
+    x: float
+    mean: float
+    interval: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The runs of one recipe in a panel."""
+
+    label: str
+    lines: tuple[Line, ...]
+    x: FloatArray  # [points], where all its runs have values
+    low: FloatArray  # [points], the lowest of the runs; as `middle` where there is one run
+    middle: FloatArray  # [points], their median
+    high: FloatArray  # [points], the highest
+    marks: tuple[Mark, ...]
+    episodes: frozenset[int | None]  # games of these evaluations
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One quantity in one game."""
+
+    env_id: str
+    quantity: str
+    curves: tuple[Curve, ...]
+
+
+def default_smoothing(runs: Sequence[Run]) -> int:
+    """How many lines of metrics before and after each are averaged with it, of runs as long as these."""
+    return max(len(run.metrics["env_steps"]) for run in runs) // SMOOTHED_PARTS
+
+
+def make_panels(runs: Sequence[Run], what: str, axis: str, smoothing: int) -> list[Panel]:
+    """The panels of `WHAT[what]` over `AXES[axis]`, game by game.
+
+    Raises:
+        UserError: where no run has anything to show in any of them.
+    """
+    games: dict[str, list[Run]] = {}
+    for run in runs:
+        games.setdefault(run.env_id, []).append(run)
+    panels = [
+        Panel(env_id, quantity, tuple(_curve(members, quantity, axis, smoothing) for members in group(played)))
+        for env_id, played in games.items()
+        for quantity in WHAT[what]
+    ]
+    if not any(curve.lines for panel in panels for curve in panel.curves):
+        raise UserError(f"There is nothing to plot yet: {runs[0].path} has logged no {QUANTITIES[WHAT[what][0]]}.")
+    return panels
+
+
+def smooth(values: FloatArray, reach: int) -> FloatArray:
+    """The mean of each value with the `reach` before and after it, or as many as there are."""
+    if not reach:
+        return values
+    at = np.arange(len(values))
+    first, last = np.maximum(at - reach, 0), np.minimum(at + reach, len(values) - 1)
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    means: FloatArray = (sums[last + 1] - sums[first]) / (last + 1 - first)
+    return means
+
+
+def _curve(members: Sequence[Run], quantity: str, axis: str, smoothing: int) -> Curve:
+    lines = [line for run in members if len((line := _line(run, quantity, axis, smoothing)).x)]
+    if len(lines) < len(members):
+        x, values = np.array([]), np.empty((1, 0))  # the median of all is nowhere
+    elif len(lines) == 1:
+        x, values = lines[0].x, lines[0].smoothed[np.newaxis]
+    else:
+        x, values = on_common_range([line.x for line in lines], [line.smoothed for line in lines])
+    evaluated = members if quantity == RETURN else ()
+    return Curve(
+        label=_label(members),
+        lines=tuple(lines),
+        x=x,
+        low=values.min(axis=0),
+        middle=np.median(values, axis=0),
+        high=values.max(axis=0),
+        marks=tuple(mark for run in evaluated for mark in _marks(run, axis)),
+        episodes=frozenset(one.episodes for run in evaluated for one in run.evaluations),
+    )
+
+
+def _line(run: Run, quantity: str, axis: str, smoothing: int) -> Line:
+    x, y = _positions(run, axis), run.metrics[quantity]
+    known = np.isfinite(x) & np.isfinite(y)
+    values = y[known]
+    return Line(run.label, run.seed, x[known], values, smooth(values, smoothing))
+
+
+def _positions(run: Run, axis: str) -> FloatArray:
+    column, _, divisor = AXES[axis]
+    return run.metrics[column] / divisor
+
+
+def _marks(run: Run, axis: str) -> Iterator[Mark]:
+    x = _positions(run, axis)
+    known = np.isfinite(x)
+    for evaluation in run.evaluations if known.any() else ():
+        at = np.interp(evaluation.env_steps, run.metrics["env_steps"][known], x[known])
+        yield Mark(float(at), evaluation.mean, evaluation.interval)
+
+
+def _label(members: Sequence[Run]) -> str:
+    names = [run.label for run in members]
+    if len(names) == 1:
+        return names[0]
+    shown = ", ".join(names) if len(names) <= 4 else f"{names[0]}, ..., {names[-1]}"
+    seeds = len({str(run.seed) for run in members})
+    count = f"{seeds} seeds" if seeds == len(names) else f"{len(names)} runs of {seeds} seed{'s' * (seeds > 1)}"
+    return f"{shown}: median of {count} where all have data, band from lowest to highest"

@@ -1,0 +1,282 @@
+"""A page about runs: one HTML file with all that it shows inside, for people who have neither the run nor a2c."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Sequence
+from html import escape
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from a2c.config import Config, UserError, build_config, dotted, dump_config
+from a2c.files import write_result
+from a2c.metrics import WINDOW
+from a2c.show.commands import eval_command, train_command, watch_command
+from a2c.show.curves import RETURN, default_smoothing, make_panels
+from a2c.show.plot import draw
+from a2c.show.runs import Evaluation, Run
+from a2c.show.style import render
+
+LARGEST_VIDEO = 10_000_000  # bytes
+_STYLE = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
+_STYLE_HASH = b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+# nothing is run and nothing is fetched, whatever a run's files may hold
+_POLICY = (
+    f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; img-src data:; media-src data:; base-uri 'none'; "
+    "form-action 'none'"
+)
+
+
+def default_target(runs: Sequence[Run]) -> Path:
+    """The page of one run goes into its folder, that of several into the current folder."""
+    return runs[0].path / "report.html" if len(runs) == 1 else Path("report.html")
+
+
+def write_page(runs: Sequence[Run], target: Path) -> None:
+    """Write the page.
+
+    Raises:
+        UserError: where the file cannot be written.
+    """
+    write_result(target, make_page(runs).encode(errors="replace"))  # a folder's name may be no text
+
+
+def make_page(runs: Sequence[Run]) -> str:
+    """The page as HTML. Every text that comes from a run's files is escaped."""
+    games = ", ".join(dict.fromkeys(run.env_id for run in runs))
+    title = f"{games}: {runs[0].label}" if len(runs) == 1 else f"{games}: {len(runs)} runs"
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        f'<link rel="icon" href="data:,">\n<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n'
+        f"<body>\n<header><h1>{escape(title)}</h1>\n"
+        f'<p class="quiet">Made by a2c {escape(version("a2c"))} from the logs of the run{"s" * (len(runs) > 1)}.</p>'
+        f"</header>\n<main>\n{_section('At a glance', _glance(runs))}{_section('Curves', _curves(runs))}"
+        f"{''.join(_run(run) for run in runs)}</main>\n</body>\n</html>\n"
+    )
+
+
+# --- parts of the page ------------------------------------------------------------------------------------------------
+
+
+def _glance(runs: Sequence[Run]) -> str:
+    facts = [_facts(run) for run in runs]
+    if len(runs) == 1:
+        shown = "".join(
+            f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>\n" for name, value in facts[0].items()
+        )
+        return f'<dl class="facts">{shown}</dl>\n'
+    rows = [(run.label, run.env_id, str(run.seed), *of.values()) for run, of in zip(runs, facts, strict=True)]
+    return _table("Runs", ("run", "environment", "seed", *facts[0]), rows)
+
+
+def _facts(run: Run) -> dict[str, str]:
+    """The headline numbers."""
+    metrics = run.metrics
+    returns = metrics[RETURN][np.isfinite(metrics[RETURN])]
+    full = metrics[RETURN][np.isfinite(metrics[RETURN]) & (metrics["episodes"] >= WINDOW)]
+    last = run.evaluations[-1] if run.evaluations else None
+    return {
+        "last evaluation": "none" if last is None else _number(last.mean),
+        "its 95 % interval": _interval(last),
+        f"return, last {WINDOW} training games": _number(returns[-1]) if len(returns) else "no game ended",
+        f"best mean of {WINDOW}": _number(full.max()) if len(full) else "-",
+        "agent steps": _count(metrics["env_steps"][-1]),
+        "emulator frames": _count(metrics["frames"][-1]),
+        "updates": _count(metrics["updates"][-1]),
+        "training games": _count(metrics["episodes"][-1]),
+        "minutes of training": _number(metrics["seconds"][-1] / 60, ",.1f"),
+        "agent steps a second": _count(np.median(metrics["steps_per_second"])),
+    }
+
+
+def _curves(runs: Sequence[Run]) -> str:
+    smoothing = default_smoothing(runs)
+    games: dict[str, list[Run]] = {}
+    for run in runs:
+        games.setdefault(run.env_id, []).append(run)
+    pictures = [
+        _picture(runs, "return", "steps", smoothing, "Return and evaluations over agent steps"),
+        _picture(runs, "return", "minutes", smoothing, "Return and evaluations over minutes of training"),
+        *(
+            _picture(of, "losses", "steps", smoothing, f"The loss and the update in {game}")
+            for game, of in games.items()
+        ),
+        _picture(runs, "speed", "steps", smoothing, "Agent steps a second"),
+    ]
+    return "".join(pictures)
+
+
+def _picture(runs: Sequence[Run], what: str, axis: str, smoothing: int, caption: str) -> str:
+    try:
+        panels = make_panels(runs, what, axis, smoothing)
+    except UserError as nothing:
+        return f"<p>{escape(str(nothing))}</p>\n"
+    source = _data("image/svg+xml", render(draw(panels, axis, smoothing), "svg"))
+    named = ", ".join(run.label for run in runs)
+    image = f'<img src="{source}" alt="{escape(f"{caption}: {named}")}">'
+    return f"<figure>{_box(caption, image)}<figcaption>{escape(caption)}</figcaption></figure>\n"
+
+
+def _run(run: Run) -> str:
+    parts = (
+        _subsection("Evaluations", _evaluations(run)),
+        _subsection("Video", _video(run)),
+        _subsection("Make it again", _commands(run)),
+        _subsection("Configuration", _configuration(run)),
+        _subsection("Versions", _versions(run)),
+    )
+    return _section(f"{run.label}: {run.env_id}, seed {run.seed}", "".join(parts))
+
+
+def _evaluations(run: Run) -> str:
+    if not run.evaluations:
+        return (
+            "<p>None was made. <code>evaluation.episodes</code> sets how many whole games are played beside training."
+            "</p>\n"
+        )
+    protocols = list({tuple(one.protocol.items()): one.protocol for one in run.evaluations}.values())
+    headings = ("after steps", "mean", "95 % interval", "median", "lowest", "highest", "games", "human-normalised")
+    rows = [
+        (
+            *(_count(one.env_steps), _number(one.mean), _interval(one), _number(one.median)),
+            *(_number(one.minimum), _number(one.maximum), _or_dash(one.episodes), _number(one.human_normalized, ".3f")),
+            *(one.policy, str(protocols.index(one.protocol) + 1)),
+        )
+        for one in run.evaluations
+    ]
+    table = _table("Whole games with raw scores; the interval is of the mean", (*headings, "policy", "protocol"), rows)
+    details = (
+        _details(f"Protocol {number}", _table(f"Protocol {number}", ("what", "value"), _named(protocol)))
+        for number, protocol in enumerate(protocols, 1)
+    )
+    return table + "".join(details)
+
+
+def _named(protocol: dict[str, str]) -> list[tuple[str, str]]:
+    return [(name.replace("_", " "), value) for name, value in protocol.items()]
+
+
+def _video(run: Run) -> str:
+    video = _newest_video(run.path / "videos")
+    if video is None:
+        return f"<p>There is none yet. This command makes one:</p>\n{_code(watch_command(run))}"
+    source, name = _data("video/mp4", video.read_bytes()), escape(video.name)
+    return (
+        f'<figure><video controls muted playsinline preload="metadata" aria-label="A game of this run" src="{source}">'
+        f"</video><figcaption>{name}</figcaption></figure>\n"
+    )
+
+
+def _newest_video(folder: Path) -> Path | None:
+    """The newest film that is not too large; never what a link points to."""
+    films = [file for file in folder.glob("*.mp4") if file.is_file() and not file.is_symlink()]
+    small = [file for file in films if file.stat().st_size <= LARGEST_VIDEO]
+    return max(small, key=lambda file: (file.stat().st_mtime, file.name), default=None)
+
+
+def _commands(run: Run) -> str:
+    evaluate = f"<p>Play the games of the last evaluation again, with the checkpoint:</p>\n{_code(eval_command(run))}"
+    try:
+        train = train_command(build_config(run.values, where=str(run.path)))
+    except UserError as error:
+        return f"<p>Its configuration is of another version of a2c: {escape(str(error))}</p>\n{evaluate}"
+    commit = run.provenance.get("git", "None")
+    at = "" if commit == "None" else f" (commit <code>{escape(commit)}</code>)"
+    return (
+        f"<p>Train with exactly this configuration; the same bits come from the versions below{at}, the same type of "
+        f"processor and the same number of threads:</p>\n{_code(train)}{evaluate}"
+    )
+
+
+def _configuration(run: Run) -> str:
+    defaults = dotted(dump_config(Config()))
+    rows = [(str(key), _value(value), _value(defaults.get(key, "-"))) for key, value in run.settings.items()]
+    changed = [row for row in rows if row[1] != row[2]]
+    headings = ("key", "value", "default")
+    few = _table(f"The {len(changed)} settings that differ from the defaults", headings, changed)
+    every = _table("Those that differ are marked", headings, rows, marked=lambda row: row[1] != row[2])
+    return few + _details(f"All {len(rows)} settings", every)
+
+
+def _versions(run: Run) -> str:
+    if not run.provenance:
+        return "<p>The run does not say.</p>\n"
+    return _table("What made it", ("what", "version"), list(run.provenance.items()))
+
+
+# --- pieces of HTML ---------------------------------------------------------------------------------------------------
+
+
+def _section(heading: str, content: str) -> str:
+    return f"<section>\n<h2>{escape(heading)}</h2>\n{content}</section>\n"
+
+
+def _subsection(heading: str, content: str) -> str:
+    return f"<h3>{escape(heading)}</h3>\n{content}"
+
+
+def _details(summary: str, content: str) -> str:
+    return f"<details><summary>{escape(summary)}</summary>\n{content}</details>\n"
+
+
+def _code(text: str) -> str:
+    return f'<pre tabindex="0"><code>{escape(text)}</code></pre>\n'
+
+
+def _table(
+    caption: str,
+    headings: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    marked: Callable[[Sequence[str]], bool] = lambda row: False,
+) -> str:
+    head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in headings)
+    body = "".join(_row(row, marked=marked(row)) for row in rows)
+    table = f"<caption>{escape(caption)}</caption>\n<thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody>"
+    return _box(caption, f"<table>{table}</table>")
+
+
+def _box(name: str, content: str) -> str:
+    """What is too wide for a page scrolls by itself; a keyboard can reach the box, so it has a name."""
+    return f'<div class="box" tabindex="0" role="region" aria-label="{escape(name)}">{content}</div>\n'
+
+
+def _row(cells: Sequence[str], *, marked: bool) -> str:
+    opening, mark = ('<tr class="changed">', " *") if marked else ("<tr>", "")
+    others = "".join(f"<td>{escape(cell)}</td>" for cell in cells[1:])
+    return f'{opening}<th scope="row">{escape(cells[0])}{mark}</th>{others}</tr>\n'
+
+
+def _data(kind: str, content: bytes) -> str:
+    return f"data:{kind};base64,{b64encode(content).decode()}"
+
+
+def _interval(evaluation: Evaluation | None) -> str:
+    if evaluation is None or evaluation.interval is None:
+        return "-"
+    return "{:,.2f} to {:,.2f}".format(*evaluation.interval)
+
+
+def _number(value: float, form: str = ",.2f") -> str:
+    return format(value, form) if math.isfinite(value) else "-"
+
+
+def _count(value: float) -> str:
+    return _number(value, ",.0f")
+
+
+def _or_dash(value: Any) -> str:
+    return "-" if value is None else str(value)
+
+
+def _value(value: Any) -> str:
+    """As it is typed, in YAML."""
+    return json.dumps(value) if value is None or isinstance(value, bool) else str(value)

@@ -1,0 +1,161 @@
+"""Learning curves as pictures: one panel for each game and quantity, readable in grey and without red and green."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import EngFormatter
+
+from a2c.config import UserError
+from a2c.files import write_result
+from a2c.show.curves import AXES, QUANTITIES, Curve, Panel
+from a2c.show.runs import Run
+from a2c.show.style import THIN, colour, draw_band, line, markers, plain, render
+
+FORMS = ("png", "svg")
+FADED = {**THIN, "lw": 0.8}
+STAR: dict[str, Any] = {"marker": "*", "ms": 11, "mfc": "white"}  # an evaluation
+PANEL = (4.6, 2.9)  # inches
+SIGNS = 10  # on each curve
+ALONE = (8.0, 4.0)  # inches, where there is but one
+
+
+def draw(panels: Sequence[Panel], axis: str, smoothing: int) -> Figure:
+    """Draw panels over `AXES[axis]`, with one legend below all of them."""
+    columns = _columns(panels)
+    rows = -(-len(panels) // columns)
+    legend = _legend(panels, smoothing)
+    wide, high = ALONE if len(panels) == 1 else (PANEL[0] * columns, PANEL[1] * rows)
+    figure = Figure(figsize=(wide, high + 0.18 * (len(legend) + 2)), layout="constrained")
+    games = {panel.env_id for panel in panels}
+    if len(games) == 1:
+        figure.suptitle(plain(*games), fontsize=11)
+    grid = figure.subplots(rows, columns, squeeze=False)
+    for axes, panel in zip(grid.flat, panels, strict=False):
+        _draw_panel(axes, panel, axis, smoothing)
+        if len(games) > 1:
+            axes.set_title(plain(panel.env_id), fontsize=10)
+    for axes in grid.flat[len(panels) :]:
+        axes.set_axis_off()
+    figure.legend(handles=legend, loc="outside lower center", fontsize=8, handlelength=4, frameon=False)
+    return figure
+
+
+def default_targets(runs: Sequence[Run], what: str, axis: str) -> list[Path]:
+    """A picture of one run goes into its folder, one of several into the current folder; in both forms."""
+    stem = runs[0].path / "plots" / f"{what}-{axis}" if len(runs) == 1 else Path(f"plot-{what}-{axis}")
+    return [stem.with_name(f"{stem.name}.{form}") for form in FORMS]
+
+
+def check_target(path: Path) -> Path:
+    """A target of the user's.
+
+    Raises:
+        UserError: where it is no kind of picture that can be made.
+    """
+    if path.suffix.lower().removeprefix(".") not in FORMS:
+        raise UserError(f"--out {path} must end in .png or .svg.")
+    return path
+
+
+def save(figure: Figure, targets: Sequence[Path]) -> None:
+    """Write a figure, in the form that each name ends with; a missing folder is made.
+
+    Raises:
+        UserError: where a file cannot be written.
+    """
+    pictures = {path: render(figure, path.suffix.lower().removeprefix(".")) for path in targets}
+    for path, picture in pictures.items():
+        try:
+            path.parent.mkdir(exist_ok=True)
+        except OSError as error:
+            raise UserError(f"{path.parent} cannot be made: {error.strerror}; name another place with --out.") from None
+        write_result(path, picture)
+
+
+def save_numbers(panels: Sequence[Panel], axis: str, smoothing: int, target: Path) -> None:
+    """Write all that is drawn as JSON.
+
+    Raises:
+        UserError: where the file cannot be written.
+    """
+    values = {"x": AXES[axis][1], "smoothing": smoothing, "panels": [asdict(panel) for panel in panels]}
+    write_result(target, json.dumps(values, default=_plain) + "\n")
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray) else sorted(value, key=str)
+
+
+def _columns(panels: Sequence[Panel]) -> int:
+    games, quantities = ({getattr(panel, name) for panel in panels} for name in ("env_id", "quantity"))
+    if len(games) > 1 and len(quantities) > 1:
+        return len(quantities)  # a row for each game
+    return min(len(panels), 2 if len(panels) <= 8 else 4)
+
+
+def _draw_panel(axes: Axes, panel: Panel, axis: str, smoothing: int) -> None:
+    for index, curve in enumerate(panel.curves):
+        _draw_curve(axes, curve, index, smoothing)
+    axes.set_xlabel(AXES[axis][1], fontsize=9)
+    axes.set_ylabel(QUANTITIES[panel.quantity], fontsize=9)
+    axes.tick_params(labelsize=8)
+    if axis != "minutes":
+        axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
+    axes.grid(alpha=0.3)
+
+
+def _draw_curve(axes: Axes, curve: Curve, index: int, smoothing: int) -> None:
+    if smoothing or len(curve.lines) > 1:
+        for run in curve.lines:
+            axes.plot(run.x, run.raw, color=colour(index), **FADED)
+    draw_band(
+        axes, curve.x, curve.low, curve.middle, curve.high, index, **markers(index), markevery=_every(curve, index)
+    )
+    for mark in curve.marks:
+        low, high = mark.interval or (mark.mean, mark.mean)
+        reach = [[max(0.0, mark.mean - low)], [max(0.0, high - mark.mean)]]
+        axes.errorbar(mark.x, mark.mean, reach, color=colour(index), capsize=3, lw=1, zorder=4, **STAR)
+
+
+def _every(curve: Curve, index: int) -> tuple[int, int]:
+    """The first point with a sign on it, and how many there are from one to the next: other ones for each curve."""
+    step = max(1, len(curve.x) // SIGNS)
+    return index * step // 4 % step, step
+
+
+def _legend(panels: Sequence[Panel], smoothing: int) -> list[Line2D]:
+    """One entry for each curve of a game, then what the thin lines and the stars are."""
+    games = list({panel.env_id: panel for panel in panels}.values())
+    entries = [
+        _entry(curve.label if len(games) == 1 else f"{panel.env_id}, {curve.label}", **line(index), **markers(index))
+        for panel in games
+        for index, curve in enumerate(panel.curves)
+    ]
+    curves = [curve for panel in panels for curve in panel.curves]
+    if smoothing:
+        smoothed = f"thin: as logged; thick: each line of metrics averaged with the {smoothing} before and after it"
+        entries.append(_entry(smoothed, color="grey", **FADED))
+    elif any(len(curve.lines) > 1 for curve in curves):
+        entries.append(_entry("thin: each run, as logged", color="grey", **FADED))
+    if any(curve.marks for curve in curves):
+        entries.append(_entry(_evaluations(curves), color="grey", ls="", **STAR))
+    return entries
+
+
+def _entry(label: str, **style: Any) -> Line2D:
+    return Line2D([], [], label=plain(label), **style)
+
+
+def _evaluations(curves: Sequence[Curve]) -> str:
+    episodes = set().union(*(curve.episodes for curve in curves))
+    count = f"{episodes.pop()} " if len(episodes) == 1 and None not in episodes else ""
+    return f"evaluation: mean of {count}whole games, with its 95 % interval"

@@ -1,0 +1,81 @@
+"""How our pictures look: colours that all can tell apart, lines that differ in grey too, and bands over seeds."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from io import BytesIO
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe and Ito 2008
+DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (2, 2)), "-.")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+THIN: dict[str, Any] = {"lw": 0.5, "alpha": 0.3}  # of single runs and raw values, behind what is said of them
+GRID_POINTS = 200
+
+FloatArray = npt.NDArray[np.float64]
+
+
+def colour(index: int) -> str:
+    """Of the line with this number."""
+    return COLOURS[index % len(COLOURS)]
+
+
+def line(index: int) -> dict[str, Any]:
+    """How the line with this number is drawn; the first are wide, so that equal curves stay visible below others."""
+    return {"color": colour(index), "ls": DASHES[index % len(DASHES)], "lw": 2.4 - 0.6 * min(index, 2)}
+
+
+def markers(index: int) -> dict[str, Any]:
+    """The signs on the line with this number, for readers who see no colours."""
+    return {"marker": MARKERS[index % len(MARKERS)], "ms": 5}
+
+
+def on_common_range(xs: Sequence[Any], ys: Sequence[Any]) -> tuple[FloatArray, FloatArray]:
+    """Several curves on one grid, only where all of them have values, so that none joins or leaves on the way.
+
+    Args:
+        xs: rising values of each curve.
+        ys: its values there.
+
+    Returns:
+        The grid [points] and the curves [curves, points]; no points where the curves have no range in common.
+    """
+    start, end = max(x[0] for x in xs), min(x[-1] for x in xs)
+    grid = np.linspace(start, end, GRID_POINTS) if start <= end else np.array([])
+    return grid, np.array([np.interp(grid, x, y) for x, y in zip(xs, ys, strict=True)])
+
+
+def draw_band(axes: Axes, x: Any, low: Any, middle: Any, high: Any, index: int, **more: Any) -> None:
+    """The line with this number and the band around it."""
+    axes.fill_between(x, low, high, color=colour(index), alpha=0.15, lw=0)
+    axes.plot(x, middle, **line(index), **more)
+
+
+def plain(text: str) -> str:
+    """A text as matplotlib is to draw it: no formula, no control characters, and never left out of a legend."""
+    shown = "".join(letter if letter.isprintable() else "?" for letter in text).replace("$", r"\$")
+    return f" {shown}" if shown.startswith("_") else shown
+
+
+def render(figure: Figure, form: str) -> bytes:
+    """A figure as PNG or SVG, the same bytes for the same figure."""
+    file = BytesIO()
+    metadata = {"Date": None} if form == "svg" else None
+    with _quiet_about_glyphs(), mpl.rc_context({"svg.hashsalt": "a2c"}):
+        figure.savefig(file, format=form, dpi=130, metadata=metadata)
+    return file.getvalue()
+
+
+@contextmanager
+def _quiet_about_glyphs() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # of a folder's name: a box is drawn in its place
+        yield

@@ -1,0 +1,288 @@
+"""Learning curves: what is read from run folders, what is made of it, and how it is drawn."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+from run_folders import evaluation, make_run
+
+from a2c.config import UserError
+from a2c.show.curves import QUANTITIES, WHAT, make_panels, smooth
+from a2c.show.plot import check_target, draw, save
+from a2c.show.runs import group, read_runs
+from a2c.show.style import COLOURS, line, markers, render
+
+RISE = [float(i) for i in range(10)]
+
+
+def a2c(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "a2c", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=120)
+
+
+def only_curve(paths: list[Path], axis: str = "steps", smoothing: int = 0):
+    (panel,) = make_panels(read_runs(paths), "return", axis, smoothing)
+    (curve,) = panel.curves
+    return curve
+
+
+# --- what is read -----------------------------------------------------------------------------------------------------
+
+
+def test_the_half_last_line_of_a_run_under_way_is_left_out_in_silence(tmp_path):
+    run = make_run(tmp_path / "r", [1.0, 2.0, 3.0])
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('{"env_steps": 4')
+    told: list[str] = []
+    (read,) = read_runs([run], told.append)
+    assert read.metrics["episode_return_mean"].tolist() == [1, 2, 3]
+    assert told == []
+
+
+def test_damaged_lines_are_left_out_and_told(tmp_path):
+    run = make_run(tmp_path / "r", [1.0, 2.0, 3.0, 4.0])
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    lines[1] = lines[1][:-7]
+    lines[2:2] = ["[1, 2]", '{"env_steps": true}', "[" * 100_000, '{"env_steps": 1' + "0" * 5000 + "}"]
+    lines.insert(0, json.dumps({"env_steps": 50, "entropy": [1], "seconds": 10**400, "episode_return_mean": "high"}))
+    lines.append(lines[-1])  # a step that was there already
+    (run / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    told: list[str] = []
+    (read,) = read_runs([run], told.append)
+    np.testing.assert_equal(read.metrics["episode_return_mean"], [np.nan, 1, 3, 4])
+    np.testing.assert_equal(read.metrics["seconds"][:2], [np.nan, 2])
+    assert told == [f"{run / 'metrics.jsonl'}: damaged lines are left out, 5 in all, the first is line 3."]
+
+
+def test_evaluations_that_say_less_are_shown_as_far_as_they_go(tmp_path):
+    odd = [{"env_steps": 10, "mean": 1}, {"env_steps": 20}, {"env_steps": 30, "mean": 2, "interval": [1, None]}]
+    run = make_run(tmp_path / "r", RISE, evaluations=[*odd, evaluation(40, 3.0)])
+    (read,) = read_runs([run])
+    assert [one.mean for one in read.evaluations] == [1, 2, 3]
+    assert [one.interval for one in read.evaluations] == [None, None, (2, 5)]
+
+
+def test_runs_that_differ_in_the_seed_alone_belong_together(tmp_path):
+    seeds = [make_run(tmp_path / f"s{seed}", RISE, seed=seed) for seed in (0, 1)]
+    rate = make_run(tmp_path / "rate", RISE, seed=2, optimizer={"learning_rate": 1e-3})
+    other = make_run(tmp_path / "other", RISE, env={"id": "Breakout"})
+    groups = group(read_runs([seeds[0], rate, seeds[1], other]))
+    assert [[run.label for run in members] for members in groups] == [["s0", "s1"], ["rate"], ["other"]]
+
+
+def test_a_run_is_read_once_and_equal_names_become_paths(tmp_path):
+    first, second = (make_run(tmp_path / name / "run", RISE) for name in "ab")
+    runs = read_runs([first, second, first / "." / "checkpoints" / ".."])
+    assert [run.label for run in runs] == [str(first), str(second)]
+
+
+# --- what is made of it -----------------------------------------------------------------------------------------------
+
+
+def test_a_group_is_drawn_only_where_all_its_runs_have_data(tmp_path):
+    """A run that ends early, or starts late, must not make the median jump."""
+    paths = [
+        make_run(tmp_path / "long", [0.0] * 10, seed=0),
+        make_run(tmp_path / "short", [10.0] * 6, seed=1),
+        make_run(tmp_path / "late", [None, None, *[20.0] * 8], seed=2),
+    ]
+    curve = only_curve(paths)
+    assert (curve.x[0], curve.x[-1]) == (300, 600)
+    assert set(curve.middle) == {10}
+    assert (set(curve.low), set(curve.high)) == ({0}, {20})
+    assert [len(run.x) for run in curve.lines] == [10, 6, 8]  # each run is there as far as it goes
+    assert curve.label == "long, short, late: median of 3 seeds where all have data, band from lowest to highest"
+
+
+def test_a_run_without_any_value_leaves_its_group_without_a_median(tmp_path):
+    paths = [make_run(tmp_path / "a", RISE, seed=0), make_run(tmp_path / "b", [None] * 9, seed=1)]
+    curve = only_curve(paths)
+    assert len(curve.x) == len(curve.middle) == 0
+    assert [run.run for run in curve.lines] == ["a"]
+
+
+def test_runs_that_share_no_range_have_no_median(tmp_path):
+    paths = [make_run(tmp_path / "a", RISE[:3], seed=0), make_run(tmp_path / "b", [None] * 5 + RISE, seed=1)]
+    assert len(only_curve(paths).x) == 0
+    render(draw(make_panels(read_runs(paths), "return", "steps", 0), "steps", 0), "png")
+
+
+def test_repetitions_of_one_seed_are_not_called_seeds(tmp_path):
+    paths = [make_run(tmp_path / name, RISE, seed=5) for name in "ab"]
+    assert "median of 2 runs of 1 seed where" in only_curve(paths).label
+
+
+def test_one_run_is_drawn_as_it_is(tmp_path):
+    curve = only_curve([make_run(tmp_path / "a", [None, *RISE])])
+    assert curve.x.tolist() == [200 + 100 * i for i in range(10)]
+    assert curve.middle.tolist() == curve.low.tolist() == RISE
+    assert curve.label == "a"
+
+
+@pytest.mark.parametrize(
+    ("axis", "places"), [("steps", [150, 1000]), ("frames", [600, 4000]), ("minutes", [0.05, 1 / 3])]
+)
+def test_every_axis_has_its_unit_for_curves_and_evaluations(tmp_path, axis, places):
+    run = make_run(tmp_path / "r", RISE, evaluations=[evaluation(150, 4.0), evaluation(1000, 6.0)])
+    curve = only_curve([run], axis)
+    assert curve.x[-1] == pytest.approx(places[1])
+    assert [mark.x for mark in curve.marks] == pytest.approx(places)
+    assert [(mark.mean, mark.interval) for mark in curve.marks] == [(4, (3, 6)), (6, (5, 8))]
+
+
+def test_smoothing_is_a_centred_mean_of_fewer_lines_at_the_ends():
+    values = np.array([1.0, 2.0, 6.0, 4.0, 8.0])
+    assert smooth(values, 0).tolist() == values.tolist()
+    assert smooth(values, 1).tolist() == pytest.approx([1.5, 3, 4, 6, 6])
+    assert smooth(values, 99).tolist() == pytest.approx([4.2] * 5)
+    assert smooth(values[:0], 3).shape == (0,)
+
+
+def test_each_run_is_smoothed_before_the_median_is_taken(tmp_path):
+    noisy = [make_run(tmp_path / f"{seed}", [0.0, 9.0] * 10, seed=seed) for seed in range(3)]
+    curve = only_curve(noisy, smoothing=4)
+    assert np.ptp(curve.lines[0].raw) == 9
+    assert np.ptp(curve.middle[60:-60]) <= 1.01
+
+
+def test_games_have_panels_of_their_own_and_quantities_too(tmp_path):
+    paths = [make_run(tmp_path / name, RISE, env={"id": name}) for name in ("Pong", "Breakout")]
+    panels = make_panels(read_runs(paths), "all", "steps", 0)
+    assert [(panel.env_id, panel.quantity) for panel in panels] == [
+        (env_id, quantity) for env_id in ("Pong", "Breakout") for quantity in QUANTITIES
+    ]
+    assert set(WHAT["return"] + WHAT["losses"] + WHAT["speed"]) == set(WHAT["all"])
+    axes = draw(panels, "steps", 0).axes
+    assert [each.get_title() for each in axes[::7]] == ["Pong", "Breakout"]
+
+
+# --- how it is drawn --------------------------------------------------------------------------------------------------
+
+
+def legend(figure) -> list[str]:
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def test_the_legend_says_what_is_a_band_what_is_smoothed_and_what_the_stars_are(tmp_path):
+    judged = [evaluation(1000, 5.0)]
+    paths = [make_run(tmp_path / f"s{seed}", RISE, seed=seed, evaluations=judged) for seed in (0, 1)]
+    panels = make_panels(read_runs(paths), "return", "steps", 3)
+    assert legend(draw(panels, "steps", 3)) == [
+        "s0, s1: median of 2 seeds where all have data, band from lowest to highest",
+        "thin: as logged; thick: each line of metrics averaged with the 3 before and after it",
+        "evaluation: mean of 20 whole games, with its 95 % interval",
+    ]
+    assert legend(draw(make_panels(read_runs(paths[:1]), "losses", "steps", 0), "steps", 0)) == ["s0"]
+
+
+def test_a_recipe_keeps_its_style_in_all_panels_even_where_another_has_no_data(tmp_path):
+    paths = [make_run(tmp_path / "none", [None] * 10), make_run(tmp_path / "some", RISE, optimizer={"name": "adam"})]
+    figure = draw(make_panels(read_runs(paths), "all", "steps", 0), "steps", 0)
+    colours = {axes.lines[-1].get_color() for axes in figure.axes if axes.lines}
+    assert colours == {COLOURS[1]}
+
+
+def test_neighbouring_lines_differ_without_any_colour():
+    looks = [(str(line(i)["ls"]), markers(i)["marker"]) for i in range(len(COLOURS))]
+    assert len(set(looks)) == len(looks)
+    greys = [np.dot([int(to_hex(c)[i : i + 2], 16) for i in (1, 3, 5)], [0.3, 0.6, 0.1]) for c in COLOURS[:3]]
+    assert len(set(COLOURS)) == 7
+    assert max(greys) < 160  # dark enough for paper
+
+
+@pytest.mark.parametrize(
+    "name", ["$x^{$", "_hidden", "<script>", "emoji 🎮 名", "new\nline", os.fsdecode(b"no text \xff")]
+)
+def test_any_name_of_a_folder_is_drawn_as_it_stands(tmp_path, name):
+    figure = draw(make_panels(read_runs([make_run(tmp_path / name, RISE)]), "return", "steps", 0), "steps", 0)
+    picture = render(figure, "svg").decode()
+    assert len(legend(figure)) == 1
+    assert "<script" not in picture
+    assert render(figure, "png").startswith(b"\x89PNG")
+
+
+def test_pictures_are_written_in_both_forms_and_the_same_again(tmp_path):
+    run = make_run(tmp_path / "r", RISE)
+    first = a2c("plot", "r", cwd=tmp_path)
+    assert (first.returncode, first.stderr) == (0, "")
+    assert first.stdout == "Saved r/plots/return-steps.png and r/plots/return-steps.svg.\n"
+    pictures = {file.name: file.read_bytes() for file in (run / "plots").iterdir()}
+    assert pictures["return-steps.png"].startswith(b"\x89PNG")
+    assert b"<svg" in pictures["return-steps.svg"]
+    assert pictures.keys() == {"return-steps.png", "return-steps.svg"}
+    a2c("plot", "r", cwd=tmp_path)
+    assert (run / "plots" / "return-steps.svg").read_bytes() == pictures["return-steps.svg"]
+
+
+def test_several_runs_are_drawn_where_the_user_is_and_their_numbers_written(tmp_path):
+    for seed in range(2):
+        make_run(tmp_path / f"s{seed}", RISE, seed=seed, evaluations=[evaluation(1000, 5.0)])
+    result = a2c("plot", "s0", "s1", "--what", "all", "--x", "minutes", "--json", "n.json", cwd=tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout == "Saved plot-all-minutes.png and plot-all-minutes.svg and n.json.\n"
+    numbers = json.loads((tmp_path / "n.json").read_text(), parse_constant=lambda text: pytest.fail(text))
+    assert (numbers["x"], numbers["smoothing"], len(numbers["panels"])) == ("minutes of training", 0, 7)
+    curve = numbers["panels"][0]["curves"][0]
+    assert (curve["middle"][-1], [run["seed"] for run in curve["lines"]]) == (9, [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["nothing"], "nothing does not exist; name a run's folder."),
+        (["r/config.yaml"], "r/config.yaml is a file; name the run's folder."),
+        (["r", "bare"], "bare is no run's folder: it holds no config.yaml"),
+        (["empty"], "empty has no line of metrics yet"),
+        (["silent"], "There is nothing to plot yet: silent has logged no mean return of the last 100 games."),
+        (["odd"], "odd/config.yaml names no environment"),
+        (["broken"], "broken/config.yaml is not valid YAML"),
+        (["r", "--out", "p.pdf"], "--out p.pdf must end in .png or .svg"),
+        (
+            ["r", "--out", "no/folder/p.png"],
+            "no/folder cannot be made: No such file or directory; name another place with --out.",
+        ),
+        (["r", "--json", "no/folder/p.json"], "--json no/folder/p.json"),
+        (["r", "--x", "hours"], "hours"),
+        (["r", "--smooth", "-1"], "--smooth"),
+        (["blocked"], "blocked/plots cannot be made"),
+        ([], "RUN"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_leaves_nothing(tmp_path, arguments, sentence):
+    make_run(tmp_path / "r", RISE)
+    make_run(tmp_path / "empty", [])
+    make_run(tmp_path / "silent", [None] * 3)
+    (make_run(tmp_path / "blocked", RISE) / "plots").write_text("a file")
+    (make_run(tmp_path / "odd", RISE) / "config.yaml").write_text("env: Pong\n1: 2\n")
+    (make_run(tmp_path / "broken", RISE) / "config.yaml").write_text("env: [")
+    (tmp_path / "bare").mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    result = a2c("plot", *arguments, cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert sentence in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_target_that_cannot_be_written_is_one_sentence(tmp_path):
+    figure = draw(make_panels(read_runs([make_run(tmp_path / "r", RISE)]), "return", "steps", 0), "steps", 0)
+    with pytest.raises(UserError, match=r"cannot be written: .*\.$"):
+        save(figure, [check_target(tmp_path / ("n" * 254 + ".png"))])
+
+
+@pytest.mark.parametrize("command", ["plot", "report"])
+def test_the_commands_do_not_import_tensorflow(tmp_path, command):
+    make_run(tmp_path / "r", RISE)
+    code = (
+        f"import sys; from a2c.cli import app; app([{command!r}, 'r'], standalone_mode=False)\n"
+        "assert not {'tensorflow', 'keras'} & set(sys.modules), 'imported'"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=60)
+    assert result.returncode == 0, result.stderr
+    assert re.match("Saved r/", result.stdout)
