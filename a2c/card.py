@@ -9,8 +9,6 @@ from importlib.metadata import metadata, version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from a2c.checkpoint import Saved, versions
 from a2c.config import EnvConfig, dump_config
 from a2c.envs import action_meanings, atari_game
@@ -140,7 +138,7 @@ def observation_code(card: Mapping[str, Any]) -> str:
     """Python that makes the first observations of the card's game, or zeros where it is no Atari game."""
     spec, seen = card["input"]["observations"], card["observation"]
     if "rom" not in seen:
-        shape = tuple([1, *spec["shape"][1:]])
+        shape = (1, *spec["shape"][1:])
         return f"import numpy as np\n\nobservations = np.zeros({shape}, np.{spec['dtype']})  # put yours here\n"
     return f"""import numpy as np
 from ale_py.vector_env import AtariVectorEnv

@@ -434,13 +434,13 @@ def doctor(
     if as_json:
         out.print_json(json.dumps({"counts": counts, "findings": [finding._asdict() for finding in findings]}))
     else:
-        table = Table("", "", "found", "what to do", box=None, header_style="bold")
+        table = Table("", "", "found", "what to do", box=None, header_style="bold", pad_edge=False)
         colours = {"ok": "green", "note": "yellow", "problem": "red"}
         for finding in findings:
             shown = f"[{colours[finding.status]}]{finding.status}[/]"
             table.add_row(finding.check, shown, escape(finding.found), escape(finding.advice))
         out.print(table)
-        _print(", ".join(f"{count} {name}" for name, count in counts.items()))
+        _print(", ".join(f"{name}: {count}" for name, count in counts.items()))
     if counts["problem"]:
         raise typer.Exit(1)
 

@@ -30,9 +30,7 @@ def core_quota(cgroup: Path = Path("/sys/fs/cgroup")) -> float:
     """Cores' worth of time that a container's limit (cgroup version 2 or 1) leaves, which nobody counts; else inf."""
     quota, period = [*_words(cgroup / "cpu.max"), "max", "max"][:2]
     if quota == "max":
-        quota, period = (
-            "".join(_words(cgroup / f"cpu/cpu.cfs_{name}_us")[:1]) or "-1" for name in ("quota", "period")
-        )
+        quota, period = ("".join(_words(cgroup / f"cpu/cpu.cfs_{name}_us")[:1]) or "-1" for name in ("quota", "period"))
     return math.inf if float(quota) < 0 else float(quota) / float(period)
 
 

@@ -1,7 +1,7 @@
 """Networks of `a2c.model` as ONNX files: their weights in float32, one or a few ONNX operators for each layer.
 
-Written by hand, because Keras' own ONNX export goes through tf2onnx (1.17), which looks for a maintainer, is tested up to
-TensorFlow 2.15, and writes files that onnxruntime refuses where the network calculates in bfloat16.
+Written by hand, because Keras' own ONNX export goes through tf2onnx (1.17), which looks for a maintainer, is tested up
+to TensorFlow 2.15, and writes files that onnxruntime refuses where the network calculates in bfloat16.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def write_onnx(model: keras.Model, path: Path) -> None:
     for layer in model.operations:
         if type(layer) not in _WRITERS:
             raise UserError(
-                f"The layer {layer.name!r} ({type(layer).__name__}) has no ONNX form here; export with --format savedmodel."
+                f"The layer {layer.name!r} ({type(layer).__name__}) has no ONNX form here; use --format savedmodel."
             )
         inputs = [] if isinstance(layer, keras.layers.InputLayer) else keras.tree.flatten(layer.input)
         names[id(layer.output)] = _WRITERS[type(layer)](graph, layer, *(names[id(x)] for x in inputs))

@@ -1,6 +1,7 @@
 """Exported networks: the same outputs in other programs, true cards, and nothing left of an export that fails."""
 
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -26,6 +27,7 @@ from a2c.export import export
 from a2c.learner import build_learner
 from a2c.training import train
 
+PIXELS, PRECISIONS = ("scaled", "standardized"), ("float32", "mixed_bfloat16")
 NETWORKS = {
     "nature": {"env": {"screen_size": 36}, "model": {"name": "nature", "conv_layers": None}},
     "small": {},
@@ -33,12 +35,11 @@ NETWORKS = {
     "mlp": {"env": {"id": "CartPole-v1"}, "model": {"name": "mlp", "conv_layers": None}},
 }
 KINDS = [
-    (network, pixels, precision)
-    for network in NETWORKS
-    for pixels in ("scaled", "standardized")
-    for precision in ("float32", "mixed_bfloat16")
-    if network != "mlp" or pixels == "scaled"
-]
+    # every pair of settings is among the quick ones
+    pytest.param(network, pixels, precision, marks=[pytest.mark.slow] if slow else [])
+    for network, slows in {"nature": (0, 1, 1, 0), "small": (1, 0, 0, 1), "impala": (0, 1, 1, 0)}.items()
+    for (pixels, precision), slow in zip(itertools.product(PIXELS, PRECISIONS), slows, strict=True)
+] + [("mlp", "scaled", precision) for precision in PRECISIONS]
 
 
 def config_of(network: str, pixels: str = "scaled", precision: str = "float32", **more: object) -> Config:
@@ -194,9 +195,8 @@ def test_the_code_of_the_card_runs_as_it_stands(pong, exported):
     assert len(blocks) == 3
     make, *calls = blocks
     for call in calls:
-        printed = without_a2c(f"{make}\n{call}\nassert probabilities.shape == (1, 6), probabilities.shape", exported)
-        assert printed.startswith("[[0.")
-    without_a2c(f"{make}\nnp.save('made.npy', observations)", exported)
+        check = "assert probabilities.shape == (1, 6), probabilities.shape\nnp.save('made.npy', observations)"
+        assert without_a2c(f"{make}\n{call}\n{check}", exported).startswith("[[0.")
     env = find_checkpoint(pong).config.env.model_copy(update={"num_envs": 1})
     with make_vec_env(env, seed=0) as envs:
         wanted, _ = envs._simulator.reset(np.ones(1, np.bool_), np.array([0]))
@@ -279,19 +279,20 @@ def test_an_empty_folder_and_what_a_killed_export_left_are_no_obstacle(pong, tmp
     assert {file.name for file in (tmp_path / "out").iterdir()} == {"savedmodel", "card.md", "card.json"}
 
 
-@pytest.mark.parametrize("file", ["savedmodel", "onnx"])
-def test_a_file_that_differs_from_the_learner_is_refused(capsys, file, pong, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("file", "change"), [("savedmodel", (0, 2e-4)), ("onnx", (2e-4, 0)), ("onnx", (0, np.nan))], ids=str
+)
+def test_a_file_that_differs_from_the_learner_is_refused(capsys, file, change, pong, tmp_path, monkeypatch):
     """By more than rounding; whichever output it is; NaN differs from everything."""
-    name = f"_load_{file}"
-    load = getattr(exporting, name)
-    for change in ((2e-4, 0), (0, 2e-4), (np.nan, 0)):
+    load = getattr(exporting, f"_load_{file}")
 
-        def wrong(path, change=change):
-            network = load(path)
-            return lambda x: tuple(y + np.float32(c) for y, c in zip(network(x), change, strict=True))
+    def wrong(path):
+        network = load(path)
+        return lambda x: tuple(y + np.float32(c) for y, c in zip(network(x), change, strict=True))
 
-        monkeypatch.setattr(exporting, name, wrong)
-        assert_refused(capsys, tmp_path, pong, "--out", tmp_path / "out", says="differs from the learner", code=1)
+    monkeypatch.setattr(exporting, f"_load_{file}", wrong)
+    says = "differs from the learner"
+    assert_refused(capsys, tmp_path, pong, "--out", tmp_path / "out", "--format", file, says=says, code=1)
 
 
 def test_onnx_has_a_narrow_tolerance_in_bfloat16_too(tmp_path, monkeypatch):
@@ -315,26 +316,16 @@ def test_onnx_has_a_narrow_tolerance_in_bfloat16_too(tmp_path, monkeypatch):
     assert not (tmp_path / "bad").exists()
 
 
-def test_without_onnx(pong, tmp_path):
-    """Stand-ins that cannot be imported, in a process of its own: asked for, a sentence; else the SavedModel alone."""
-    (tmp_path / "broken").mkdir()
-    (tmp_path / "broken" / "onnx.py").write_text("raise ImportError('no onnx here')")
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path / "broken"), *sys.path])}
-
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "a2c", "export", str(pong), "--out", str(tmp_path / "out"), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
-
-    refused = run("--format", "onnx")
-    assert (refused.returncode, refused.stdout) == (2, "")
-    assert "pip install 'a2c[onnx]'" in refused.stderr
-    assert refused.stderr.count("\n") == 1
-    assert not (tmp_path / "out").exists()
-    done = run("--json")
-    assert done.returncode == 0, done.stderr
-    assert "only the SavedModel is written" in done.stderr
-    assert "pip install 'a2c[onnx]'" in done.stderr
-    assert json.loads(done.stdout)["checks"][0]["file"] == "savedmodel"
+def test_without_onnx(capsys, pong, tmp_path, monkeypatch):
+    """Asked for, a sentence; else the SavedModel alone, and how to get the other."""
+    monkeypatch.setitem(sys.modules, "onnx", None)  # its import fails
+    hint = "pip install 'a2c[onnx]'"
+    assert_refused(capsys, tmp_path, pong, "--out", tmp_path / "out", "--format", "onnx", says=hint)
+    code, printed, complaint = run_main(capsys, "export", pong, "--out", tmp_path / "out", "--json")
+    assert code == 0, complaint
+    assert "only the SavedModel is written" in complaint
+    assert hint in complaint
+    assert [check["file"] for check in json.loads(printed)["checks"]] == ["savedmodel"]
     assert not (tmp_path / "out" / "policy.onnx").exists()
 
 

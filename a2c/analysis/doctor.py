@@ -1,7 +1,7 @@
 """What is right and wrong with an installation and its machine, each with what to do about it.
 
-What may take the whole process with it (TensorFlow, the emulator) is looked at in a process of its own, which writes one
-finding a line; nothing here imports either before that.
+What may take the whole process with it (TensorFlow, the emulator) is looked at in a process of its own, which prints
+its findings; nothing here imports either before that.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, distribution, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -66,7 +67,7 @@ def examine(on_check: Callable[[str], None] = lambda name: None) -> list[Finding
         on_check(name)
         findings += run_check(name, check)
     on_check(", ".join(RISKY))
-    return findings + list(_in_own_process(list(RISKY)))
+    return [*findings, *_in_own_process(list(RISKY))]
 
 
 def run_check(name: str, check: Check) -> Iterator[Finding]:
@@ -108,15 +109,17 @@ def check_packages() -> Iterator[Finding]:
 
 
 def _requirements(name: str) -> Iterator[Finding]:
-    """What a2c asks for, then what those packages ask for where it is not met."""
-    direct = []
-    for requirement in _required(name):
-        direct.append(requirement.name)
-        yield _compare(name, requirement)
-    for package in filter(_version, direct):
-        for requirement in _required(package):
-            if (finding := _compare(package, requirement)).status != "ok":
-                yield finding
+    """What a2c asks for, then what those packages ask for where it is not met; a package that does not fit once."""
+    wrong: set[str] = set()
+    direct = list(_required(name))
+    indirect = [(r.name, each) for r in direct if _version(r.name) for each in _required(r.name)]
+    for owner, requirement in [*((name, r) for r in direct), *indirect]:
+        finding = _compare(owner, requirement)
+        if finding.status == "ok" and owner == name:
+            yield finding
+        elif finding.status != "ok" and requirement.name not in wrong:
+            wrong.add(requirement.name)
+            yield finding
 
 
 def _compare(owner: str, requirement: Any) -> Finding:
@@ -276,36 +279,28 @@ def check_emulator() -> Iterator[Finding]:
 
 def check_tensorflow() -> Iterator[Finding]:
     """Whether it can be imported, what it sees, and how Keras is set."""
-    spec = find_spec("tensorflow")
-    try:
-        import keras
-        import tensorflow as tf
+    for name in ("tensorflow", "keras"):
+        spec = find_spec(name)
+        try:
+            import_module(name)
+        except (Exception, SystemExit) as error:  # whatever a broken package does
+            found = f"cannot be imported from {spec.origin if spec else 'anywhere'}: {_told(error)}"
+            again = f"pip install --force-reinstall {name}; if that is not the installed one, look at PYTHONPATH"
+            yield Finding(name, "problem", found, _KERAS if "KERAS_BACKEND" in os.environ else again)
+            return
+    import keras
+    import tensorflow as tf
 
-        seen, backend = tf.config.list_physical_devices("GPU"), keras.backend.backend()
-    except (Exception, SystemExit) as error:  # whatever a broken package does
-        yield Finding(
-            "tensorflow",
-            "problem",
-            f"cannot be imported from {spec.origin if spec else 'anywhere'}: {_told(error)}",
-            "pip install --force-reinstall 'tensorflow>=2.21'; where it is not the installed one, rename that file or "
-            "folder, or look at PYTHONPATH",
-        )
-        return
     yield Finding("tensorflow", "ok", f"{tf.__version__} can be imported")
     settings = {
-        "backend": (backend, "tensorflow"),
+        "backend": (keras.backend.backend(), "tensorflow"),
         "image_data_format": (keras.config.image_data_format(), "channels_last"),
         "floatx": (keras.config.floatx(), "float32"),
     }
     for name, (value, wanted) in settings.items():
         if value != wanted:
-            yield Finding(
-                "keras",
-                "problem",
-                f"its {name} is {value}, and a2c needs {wanted}",
-                "unset KERAS_BACKEND, and mend ~/.keras/keras.json",
-            )
-    yield _gpus(len(seen))
+            yield Finding("keras", "problem", f"its {name} is {value}, and a2c needs {wanted}", _KERAS)
+    yield _gpus(len(tf.config.list_physical_devices("GPU")))
 
 
 def _gpus(seen: int) -> Finding:
@@ -341,11 +336,14 @@ def check_precision() -> Iterator[Finding]:
 
 
 def check_training() -> Iterator[Finding]:
-    """Train Catch for a few updates: eager against graph, stopped and resumed against never stopped, how fast."""
+    """Train Catch for a few updates: eager against graph, stopped and resumed against never stopped, how fast.
+
+    With RMSProp, since Adam's updates hide a difference in the last bits of the gradients.
+    """
     from a2c.runtime import is_exact
 
-    config, _ = load_config(config="catch", overrides={"total_env_steps": 2_048, "evaluation.episodes": 0})
-    half = config.model_copy(update={"total_env_steps": 1_024})
+    config, _ = load_config(config="catch-rmsprop", overrides={"total_env_steps": 4_096, "runtime.threads": 0})
+    half = config.model_copy(update={"total_env_steps": 2_048})
     with TemporaryDirectory(prefix="a2c-doctor-") as folder:
         graph, speed = _train(config, Path(folder) / "graph")
         _train(half, Path(folder) / "resumed")
@@ -361,14 +359,14 @@ def check_training() -> Iterator[Finding]:
 
 
 def _train(config: Config, folder: Path, *, resume: bool = False) -> tuple[dict[str, bytes], float]:
-    """Train; every weight and optimizer variable at the end, and the speed of the last updates."""
+    """Train; all arrays of the last checkpoint, environments included, and the speed of the last updates."""
     from a2c.checkpoint import find_checkpoint
     from a2c.training import train
 
     summary = train(config, folder, resume=resume)
     arrays = find_checkpoint(folder).arrays
     speed = summary.record.steps_per_second if summary.record else math.nan
-    return {name: array.tobytes() for name, array in arrays.items() if not name.startswith("collector")}, speed
+    return {name: array.tobytes() for name, array in arrays.items()}, speed
 
 
 def _same_bits(check: str, graph: dict[str, bytes], other: dict[str, bytes], what: str) -> Finding:
@@ -379,49 +377,49 @@ def _same_bits(check: str, graph: dict[str, bytes], other: dict[str, bytes], wha
 
 
 def _in_own_process(names: list[str]) -> Iterator[Finding]:
-    """The findings of RISKY checks; where the process dies or hangs, the one under way is to blame, and the rest runs."""
-    code = (
-        f"import sys; sys.path[:] = {sys.path!r}\n"
-        f"from {__name__} import run_risky\n"
-        f"run_risky({names!r})"
-    )  # fmt: skip
-    command = [sys.executable, "-c", code]
-    environment = {"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ}
+    """The findings of RISKY checks. Where one ends the process or hangs, that is a finding, and the rest runs again."""
+    code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import run_risky; run_risky({names!r})"
     try:
-        ended = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=RISKY_SECONDS, env=environment)
-        how, said = _exit(ended.returncode), ended.stdout
+        ended = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=RISKY_SECONDS)
+        how, said = _exit(ended.returncode, ended.stderr.decode(errors="replace")), ended.stdout
     except subprocess.TimeoutExpired as error:
-        how, said = f"it hangs for {RISKY_SECONDS} seconds", (error.stdout or b"").decode(errors="replace")
-    done = 0
-    for line in said.splitlines():
-        if line.startswith(_DONE):
-            done += 1
-        elif line.startswith(_FINDING):
+        how, said = f"nothing more for {RISKY_SECONDS} seconds", error.stdout or b""
+    left = list(names)
+    for line in said.decode(errors="replace").splitlines():
+        if line.startswith(_FINDING):
             yield Finding(*json.loads(line.removeprefix(_FINDING)))
-    if done < len(names):
-        yield Finding(names[done], "problem", f"the check ended its process: {how}", _REPORT)
-        if names[done + 1 :]:
-            yield from _in_own_process(names[done + 1 :])
+        elif line.startswith(_DONE):
+            left.remove(line.removeprefix(_DONE))
+    if left:
+        yield Finding(left[0], "problem", f"the check ended its process: {how}", _REPORT)
+        yield from _not_run(left[1:]) if left[0] == _TENSORFLOW else _in_own_process(left[1:])
 
 
 def run_risky(names: list[str]) -> None:
-    """Print the findings of RISKY checks, for `_in_own_process`; libraries may print between them."""
-    broken = False
-    for name in names:
-        if broken and name in _NEED_TENSORFLOW:
-            print(f"{_FINDING}{json.dumps(Finding(name, 'note', 'not run, since TensorFlow is broken', 'mend it first'))}", flush=True)
-        else:
-            for finding in run_check(name, RISKY[name]):
-                broken = broken or (name == "tensorflow" and finding.status == "problem")
-                print(f"{_FINDING}{json.dumps(finding)}", flush=True)
-        print(_DONE, name, flush=True)
+    """Print the findings of RISKY checks for `_in_own_process`; libraries may print lines between them."""
+    for index, name in enumerate(names):
+        findings = list(run_check(name, RISKY[name]))
+        _hand_over(findings, [name])
+        if name == _TENSORFLOW and any(finding.status == "problem" for finding in findings):
+            rest = names[index + 1 :]
+            return _hand_over(_not_run(rest), rest)
+    return None
 
 
-def _exit(code: int) -> str:
-    if code >= 0:
-        return f"exit code {code}"
-    name = signal.Signals(-code).name
-    return f"{name}: the processor lacks what a package was built for" if name == "SIGILL" else name
+def _hand_over(findings: Iterable[Finding], done: Iterable[str]) -> None:
+    lines = [_FINDING + json.dumps(finding) for finding in findings] + [_DONE + name for name in done]
+    print(*lines, sep="\n", flush=True)
+
+
+def _not_run(names: Iterable[str]) -> Iterator[Finding]:
+    return (Finding(name, "note", "not run, since TensorFlow is broken", "mend TensorFlow first") for name in names)
+
+
+def _exit(code: int, complaint: str) -> str:
+    if code < 0:
+        name = signal.Signals(-code).name
+        return f"{name}, the processor lacks what a package was built for" if name == "SIGILL" else name
+    return " ".join([f"exit code {code}", *complaint.strip().splitlines()[-1:]])
 
 
 def _told(error: BaseException) -> str:
@@ -429,7 +427,8 @@ def _told(error: BaseException) -> str:
     return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__
 
 
-_FINDING, _DONE = "a2c-finding:", "a2c-done:"
+_FINDING, _DONE = "a2c-finding:", "a2c-done:"  # how the lines between the processes begin
+_KERAS = "unset KERAS_BACKEND, and mend ~/.keras/keras.json"
 _REPORT = "report it with what `a2c doctor --json` prints"
 CHECKS: dict[str, Check] = {
     "packages": check_packages,
@@ -438,11 +437,11 @@ CHECKS: dict[str, Check] = {
     "folders": check_folders,
     "surroundings": check_surroundings,
 }
-RISKY: dict[str, Check] = {
+_TENSORFLOW = "tensorflow"
+RISKY: dict[str, Check] = {  # in this order: from TensorFlow on, all need it
     "emulator": check_emulator,
-    "tensorflow": check_tensorflow,
+    _TENSORFLOW: check_tensorflow,
     "precision": check_precision,
     "training": check_training,
 }
-_NEED_TENSORFLOW = ("precision", "training")
 STATUSES = get_args(Status)
