@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -44,8 +44,7 @@ class Check:
     tolerance: float
 
 
-@dataclass(frozen=True)
-class Export:
+class Export(NamedTuple):
     """What was written."""
 
     folder: Path
@@ -154,7 +153,7 @@ def _check(
 def _differences(found: Outputs, wanted: Outputs) -> tuple[float, float]:
     """The largest difference in probabilities; the largest in values, relative to max(1, |value|)."""
     for array, like in zip(found, wanted, strict=True):
-        if (array.shape, array.dtype) != (like.shape, np.float32):
+        if array.shape != like.shape or array.dtype != np.float32:
             raise CrashError(f"An exported network gives {array.dtype} {array.shape}, not float32 {like.shape}.")
     probabilities = np.abs(found[0] - wanted[0]).max()
     value = (np.abs(found[1] - wanted[1]) / np.maximum(1, np.abs(wanted[1]))).max()
@@ -189,7 +188,8 @@ def _by_model(model: keras.Model) -> Network:
 def _softmax(logits: np.ndarray) -> np.ndarray:
     """In NumPy, apart from what is checked."""
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return powers / powers.sum(axis=1, keepdims=True)
+    probabilities: np.ndarray = powers / powers.sum(axis=1, keepdims=True)
+    return probabilities
 
 
 # --- formats ----------------------------------------------------------------------------------------------------------

@@ -35,11 +35,19 @@ NETWORKS = {
     "mlp": {"env": {"id": "CartPole-v1"}, "model": {"name": "mlp", "conv_layers": None}},
 }
 KINDS = [
-    # every pair of settings is among the quick ones
+    # nearly every pair of settings is among the quick ones
     pytest.param(network, pixels, precision, marks=[pytest.mark.slow] if slow else [])
-    for network, slows in {"nature": (0, 1, 1, 0), "small": (1, 0, 0, 1), "impala": (0, 1, 1, 0)}.items()
+    for network, slows in {"nature": (0, 1, 1, 0), "small": (1, 0, 0, 1), "impala": (0, 1, 1, 1)}.items()
     for (pixels, precision), slow in zip(itertools.product(PIXELS, PRECISIONS), slows, strict=True)
 ] + [("mlp", "scaled", precision) for precision in PRECISIONS]
+CHECKS = {
+    "float32": [("savedmodel", "the learner", 1e-4), ("policy.onnx", "the learner", 1e-4)],
+    "mixed_bfloat16": [
+        ("savedmodel", "the learner", 0.05),
+        ("policy.onnx", "the learner", 0.05),
+        ("policy.onnx", "the same weights in float32", 1e-4),
+    ],
+}
 
 
 def config_of(network: str, pixels: str = "scaled", precision: str = "float32", **more: object) -> Config:
@@ -66,9 +74,9 @@ def pong(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture
-def exported(pong, tmp_path) -> Path:
-    return export(pong, out=tmp_path / "out").folder
+@pytest.fixture(scope="module")
+def exported(pong) -> Path:
+    return export(pong).folder
 
 
 def play(config: Config, count: int) -> np.ndarray:
@@ -107,7 +115,9 @@ def test_every_network_gives_the_same_outputs_in_both_formats(network, pixels, p
     """Of one and of five observations; ONNX calculates in float32 whatever the run did."""
     config = config_of(network, pixels, precision)
     train(config, tmp_path / "run")
-    folder = export(tmp_path / "run", out=tmp_path / "out").folder
+    folder, card = export(tmp_path / "run", out=tmp_path / "out")
+    checks = [(check["file"], check["compared_with"], check["tolerance"]) for check in card["checks"]]
+    assert checks == CHECKS[precision]
     session = onnxruntime.InferenceSession(folder / "policy.onnx")
     savedmodel = keras.layers.TFSMLayer(str(folder / "savedmodel"), call_endpoint="serve")
     tolerance = 1e-5 if precision == "float32" else 0.02
@@ -124,14 +134,14 @@ def test_every_network_gives_the_same_outputs_in_both_formats(network, pixels, p
                 np.testing.assert_allclose(array, like, rtol=tolerance, atol=tolerance)
 
 
-def test_a_savedmodel_needs_nothing_of_a2c(pong, exported):
+def test_a_savedmodel_needs_nothing_of_a2c(pong, exported, tmp_path):
     """Neither the endpoint nor TensorFlow Serving's signature."""
     observations = play(find_checkpoint(pong).config, 5)
-    np.save(exported / "observations.npy", observations)
+    np.save(tmp_path / "observations.npy", observations)
     said = without_a2c(
         "import json, numpy as np, tensorflow as tf\n"
         "loaded = tf.saved_model.load('savedmodel')\n"
-        "observations = np.load('observations.npy')\n"
+        f"observations = np.load({str(tmp_path / 'observations.npy')!r})\n"
         "serving = loaded.signatures['serving_default'](observations=tf.constant(observations))\n"
         "for outputs in (loaded.serve(observations), serving):\n"
         "    print(json.dumps({name: x.numpy().tolist() for name, x in outputs.items()}))",
@@ -189,18 +199,18 @@ def test_an_evaluation_of_another_step_is_not_that_of_the_card(pong, tmp_path):
     assert (card["training"]["env_steps"], card["evaluation"]) == (0, None)
 
 
-def test_the_code_of_the_card_runs_as_it_stands(pong, exported):
+def test_the_code_of_the_card_runs_as_it_stands(pong, exported, tmp_path):
     """And it makes the observations that the agent was trained on."""
     blocks = re.findall(r"```python\n(.*?)```", (exported / "card.md").read_text(), re.DOTALL)
     assert len(blocks) == 3
     make, *calls = blocks
     for call in calls:
-        check = "assert probabilities.shape == (1, 6), probabilities.shape\nnp.save('made.npy', observations)"
+        check = f"assert probabilities.shape == (1, 6)\nnp.save({str(tmp_path / 'made.npy')!r}, observations)"
         assert without_a2c(f"{make}\n{call}\n{check}", exported).startswith("[[0.")
     env = find_checkpoint(pong).config.env.model_copy(update={"num_envs": 1})
     with make_vec_env(env, seed=0) as envs:
         wanted, _ = envs._simulator.reset(np.ones(1, np.bool_), np.array([0]))
-    np.testing.assert_array_equal(np.load(exported / "made.npy"), wanted)
+    np.testing.assert_array_equal(np.load(tmp_path / "made.npy"), wanted)
 
 
 @pytest.mark.parametrize("full", [False, True])
@@ -296,14 +306,7 @@ def test_a_file_that_differs_from_the_learner_is_refused(capsys, file, change, p
 
 
 def test_onnx_has_a_narrow_tolerance_in_bfloat16_too(tmp_path, monkeypatch):
-    config = config_of("small", precision="mixed_bfloat16")
-    train(config, tmp_path / "run")
-    card = export(tmp_path / "run", out=tmp_path / "good").card
-    assert [(c["file"], c["compared_with"], c["tolerance"]) for c in card["checks"]] == [
-        ("savedmodel", "the learner", 0.05),
-        ("policy.onnx", "the learner", 0.05),
-        ("policy.onnx", "the same weights in float32", 1e-4),
-    ]
+    train(config_of("mlp", precision="mixed_bfloat16"), tmp_path / "run")
     load = exporting._load_onnx
 
     def wrong(path):
