@@ -73,8 +73,8 @@ def atari_preprocessing(env: EnvConfig, rom: str) -> dict[str, Any]:
         "frame_stack": env.frame_stack,
         "stack_order": "on the last axis, oldest first, black before an episode's first screen",
         "pixels": "raw bytes 0 to 255; the network scales them itself",
-        "reset": "FIRE where the game has it" if env.fire_reset else "no FIRE",
-        "noops_after_reset": f"frames drawn evenly from 0 to {max(env.noop_max, 1) - 1}, a FIRE counted",
+        "reset": f"{'FIRE where the game has it, then ' if env.fire_reset else ''}no-ops",
+        "noops": f"frames drawn evenly from 0 to {max(env.noop_max, 1) - 1}, a FIRE counted",
         "lost_life": "the game goes on, and FIRE is not pressed",
         "max_frames_per_episode": env.max_frames_per_episode,
     }
@@ -212,9 +212,13 @@ def _shape(spec: Mapping[str, Any]) -> str:
 
 
 def _said(values: Mapping[str, Any]) -> dict[str, str]:
-    return {
-        name.replace("_", " "): f"{value:,}" if isinstance(value, int) else str(value) for name, value in values.items()
-    }
+    return {name.replace("_", " "): _number(value) for name, value in values.items()}
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.6g}"
+    return f"{value:,}" if type(value) is int else str(value)
 
 
 def _table(rows: Mapping[str, Any], *headings: str) -> str:
