@@ -94,7 +94,7 @@ def export(
             (folder / "card.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
             (folder / "card.md").write_text(markdown(card), encoding="utf-8")
     except (OSError, tf.errors.OpError) as error:
-        reason = getattr(error, "strerror", None) or type(error).__name__
+        reason = getattr(error, "strerror", None) or str(error).rpartition("; ")[2]  # TensorFlow's begins with places
         raise UserError(f"The folder {out} cannot be written: {reason}.") from None
     return Export(out, card)
 

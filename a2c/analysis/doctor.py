@@ -1,7 +1,7 @@
 """What is right and wrong with an installation and its machine, each with what to do about it.
 
 What may take the whole process with it (TensorFlow, the emulator) is looked at in a process of its own, which prints
-its findings; nothing here imports either before that.
+its findings. Packages that may be broken are imported inside the checks alone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from a2c import machine
 from a2c.config import Config, EnvConfig, load_config
-from a2c.envs import games, make_vec_env
 from a2c.memory import physical_memory
 
 Status = Literal["ok", "note", "problem"]
@@ -247,6 +246,8 @@ def check_emulator() -> Iterator[Finding]:
     import numpy as np
     from ale_py.roms import get_rom_path
 
+    from a2c.envs import games, make_vec_env
+
     missing = []
     for game in games():
         try:
@@ -291,7 +292,7 @@ def check_tensorflow() -> Iterator[Finding]:
     import keras
     import tensorflow as tf
 
-    yield Finding("tensorflow", "ok", f"{tf.__version__} can be imported")
+    yield Finding("tensorflow", "ok", f"{tf.__version__} and Keras {keras.__version__} can be imported")
     settings = {
         "backend": (keras.backend.backend(), "tensorflow"),
         "image_data_format": (keras.config.image_data_format(), "channels_last"),
