@@ -90,6 +90,13 @@ class Axis(StrEnum):
     minutes = "minutes"
 
 
+class ExportFormat(StrEnum):
+    """A kind of file that `export` writes."""
+
+    savedmodel = "savedmodel"
+    onnx = "onnx"
+
+
 class Mode(StrEnum):
     """How the update is executed."""
 
@@ -466,6 +473,61 @@ def report(
     target = out_file or page.default_target(runs)
     page.write_page(runs, target)
     _print(f"Saved {target}.")
+
+
+@app.command()
+def export(
+    path: Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="A checkpoint or a run's folder.")],
+    out_dir: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FOLDER", help="A new folder.  [default: export-<steps> in the run's]"),
+    ] = None,
+    format_: Annotated[
+        list[ExportFormat] | None, typer.Option("--format", help="May be repeated.  [default: both]")
+    ] = None,
+    env: TrustedEnv = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print card.json instead of a table.")] = False,
+) -> None:
+    """Write the network for other programs, as SavedModel and ONNX, checked, with a card."""
+    exporting = quietly("a2c.export")
+    with err.status("exporting"):
+        written = exporting.export(
+            path, out=out_dir, formats=[each.value for each in format_ or ()], env_id=env, warn=_warn
+        )
+    if as_json:
+        out.print_json(json.dumps(written.card))
+        return
+    table = Table("file", "compared with", "probabilities", "value", "allowed", box=None, header_style="bold")
+    for check in written.card["checks"]:
+        differences = (f"{check[name]:.1e}" for name in ("probabilities", "value"))
+        table.add_row(check["file"], check["compared_with"], *differences, f"{check['tolerance']:g}")
+    _print("Largest differences of the files, loaded again, on observations of games the agent played:")
+    out.print(table)
+    _print(f"Saved in {written.folder}; card.md says how to use it.")
+
+
+@app.command()
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Look for what is wrong with this installation and machine; exit code 1 where something is."""
+    from a2c.analysis.doctor import STATUSES, examine
+
+    with err.status("looking") as status:
+        findings = examine(on_check=lambda name: status.update(f"looking at {name}"))
+    counts = {each: sum(finding.status == each for finding in findings) for each in STATUSES}
+    if as_json:
+        out.print_json(json.dumps({"counts": counts, "findings": [finding._asdict() for finding in findings]}))
+    else:
+        table = Table("", "", "found", "what to do", box=None, header_style="bold", pad_edge=False)
+        colours = {"ok": "green", "note": "yellow", "problem": "red"}
+        for finding in findings:
+            shown = f"[{colours[finding.status]}]{finding.status}[/]"
+            table.add_row(finding.check, shown, escape(finding.found), escape(finding.advice))
+        out.print(table)
+        _print(", ".join(f"{name}: {count}" for name, count in counts.items()))
+    if counts["problem"]:
+        raise typer.Exit(1)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""Files that are whole or not there: written under a temporary name, synced, then renamed."""
+"""Files and folders that are whole or not there: written under a temporary name, synced, then renamed."""
 
 from __future__ import annotations
 
@@ -60,6 +60,27 @@ def write_result(path: Path, content: str | bytes) -> None:
         raise UserError(f"{path} cannot be written: {error.strerror}.") from None
 
 
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A folder to fill that becomes `path` when the block ends well; as with `replacing`, an error leaves nothing.
+
+    Raises:
+        OSError: where it cannot be written, or `path` is there and not an empty folder.
+    """
+    temporary = path.with_name(f".{path.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)  # a killed process's
+    temporary.mkdir()
+    try:
+        yield temporary
+        for entry in [*temporary.rglob("*"), temporary]:
+            _sync(entry)
+        temporary.rename(path)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    _sync(path.parent)
+
+
 def _new_name(path: Path) -> Path:
     temporary = path.with_name(f".{path.name}.tmp")
     temporary.unlink(missing_ok=True)  # a killed process's: it may be another file's too, so never write into it
@@ -77,8 +98,8 @@ def _link(source: Path, target: Path) -> None:
     temporary.replace(target)
 
 
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -7,7 +7,6 @@ whatever else the machine does meanwhile meets all of them. Speeds are medians o
 from __future__ import annotations
 
 import os
-import platform
 import resource
 import sys
 import time
@@ -31,6 +30,7 @@ from a2c.envs import make_simulator, make_vec_env
 from a2c.envs.vector import Simulator
 from a2c.files import write_result
 from a2c.learner import Learner, build_learner
+from a2c.machine import processor
 from a2c.metrics import Counters, Writers, make_record
 from a2c.rollout import RolloutCollector, build_collector
 from a2c.runtime import setup, stream_seed
@@ -137,7 +137,7 @@ def run_bench(config: Config, *, steps: int | None = None, on_round: Callable[[]
             memory=memory,
             rounds=rounds,
             config=dump_config(config),
-            machine={"cpu": _cpu(), "cores": os.cpu_count()},
+            machine={"cpu": processor(), "cores": os.cpu_count()},
             versions=versions(),
         )
 
@@ -430,10 +430,3 @@ def _peak_memory() -> int:
 def _memory() -> int | None:
     statm = Path("/proc/self/statm")
     return int(statm.read_text().split()[1]) * resource.getpagesize() if statm.exists() else None
-
-
-def _cpu() -> str:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()

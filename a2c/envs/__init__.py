@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 from a2c.config import EnvConfig
 from a2c.envs.games import Game, atari_game, game_names, games, human_normalized, published_a2c
 from a2c.envs.vector import Simulator, VecEnv, episode_seed
@@ -9,6 +11,7 @@ from a2c.envs.vector import Simulator, VecEnv, episode_seed
 __all__ = [
     "Game",
     "VecEnv",
+    "action_meanings",
     "atari_game",
     "episode_seed",
     "game_names",
@@ -64,3 +67,16 @@ def make_simulator(config: EnvConfig) -> Simulator:
     from a2c.envs.atari import NativeAtari
 
     return NativeAtari(config, game)
+
+
+def action_meanings(config: EnvConfig) -> list[str] | None:
+    """What each action of an environment is called, in order; None where it does not say.
+
+    Raises:
+        UserError: as `make_vec_env`.
+    """
+    from a2c.envs.gymnasium import atari_envs, registered_envs
+
+    game, one = atari_game(config.id), config.model_copy(update={"num_envs": 1})
+    with closing(registered_envs(one) if game is None else atari_envs(one, game)) as envs:
+        return envs.action_meanings()

@@ -81,6 +81,11 @@ class ScalarEnvs:
             terminated[index], truncated[index] = terminal, timed_out and not terminal
         return Outcome(self._observations.copy(), rewards, terminated, truncated, self._lives.copy())
 
+    def action_meanings(self) -> list[str] | None:
+        """What each action is called, where the environments say so as Atari's do."""
+        meanings = getattr(self._envs[0].unwrapped, "get_action_meanings", None)
+        return None if meanings is None else [str(meaning) for meaning in meanings()]
+
     def close(self) -> None:
         """Close each environment."""
         for env in self._envs:

@@ -58,6 +58,10 @@ class Catch(gym.Env[np.ndarray, np.int64]):
             self._drop()
         return self._draw(), reward, terminated, False, {}
 
+    def get_action_meanings(self) -> list[str]:
+        """As Atari environments have it."""
+        return ["left", "stay", "right"]
+
     def _drop(self) -> None:
         self._row, self._column = 0, int(self.np_random.integers(self.grid))
 
@@ -90,6 +94,10 @@ class Bandit(gym.Env[np.ndarray, np.int64]):
         """Pull an arm."""
         reward = float(self.np_random.random() < self.PAYOUTS[action])
         return np.ones(1, np.float32), reward, True, False, {}
+
+    def get_action_meanings(self) -> list[str]:
+        """As Atari environments have it."""
+        return ["arm 0", "arm 1"]
 
 
 class Chain(gym.Env[np.ndarray, np.int64]):
@@ -124,6 +132,10 @@ class Chain(gym.Env[np.ndarray, np.int64]):
         else:
             reward, self._state = float(self._state == last), min(self._state + 1, last)
         return self._one_hot[self._state].copy(), reward, False, False, {}
+
+    def get_action_meanings(self) -> list[str]:
+        """As Atari environments have it."""
+        return ["left", "right"]
 
 
 gym.register(TOYS["Catch"], entry_point=f"{__name__}:Catch")

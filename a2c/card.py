@@ -1,0 +1,232 @@
+"""The card beside an exported network: what it is, what it must be given, how it is called; as JSON and as Markdown."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from importlib.metadata import metadata, version
+from pathlib import Path
+from typing import Any
+
+from a2c.checkpoint import Saved, versions
+from a2c.config import EnvConfig, dump_config
+from a2c.envs import action_meanings, atari_game
+
+FORMAT = 1
+SAVEDMODEL, ONNX = "savedmodel", "policy.onnx"  # beside the card
+
+
+def make_card(
+    saved: Saved, folder: Path, observation_space: Any, num_actions: int, checks: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Everything that whoever uses the files of `folder` must know, as plain values.
+
+    Args:
+        saved: the checkpoint they were made of.
+        folder: with all files but the cards.
+        observation_space: Gymnasium Box of one observation.
+        num_actions: A.
+        checks: how far each file's outputs were from the learner's.
+    """
+    config, counters = saved.config, saved.meta["counters"]
+    game = atari_game(config.env.id)
+    returns = counters["returns"]
+    return {
+        "card": FORMAT,
+        "game": config.env.id,
+        "training": {
+            **{name: counters[name] for name in ("env_steps", "frames", "updates", "episodes", "seconds")},
+            "seed": config.seed,
+            "return_of_the_last_games": sum(returns) / len(returns) if returns else None,
+            "last_games": len(returns),
+        },
+        "evaluation": evaluation_of(saved),
+        "policy": "stochastic: draw the action from the probabilities; the most probable one is the greedy policy",
+        "algorithm": "A2C, advantage actor-critic (Mnih et al. 2016, arXiv 1602.01783, synchronous)",
+        "input": {"observations": {"dtype": str(observation_space.dtype), "shape": ["N", *observation_space.shape]}},
+        "outputs": {
+            "probabilities": {"dtype": "float32", "shape": ["N", num_actions]},
+            "value": {"dtype": "float32", "shape": ["N"]},
+        },
+        "actions": action_meanings(config.env),
+        "observation": atari_preprocessing(config.env, game.rom) if game else {"as": f"{config.env.id} gives it"},
+        "checks": list(checks),
+        "files": {str(file.relative_to(folder)): _sha256(file) for file in sorted(folder.rglob("*")) if file.is_file()},
+        "checkpoint": {"file": saved.path.name, "sha256": _sha256(saved.path)},
+        "licence": f"{metadata('a2c')['License-Expression']}, as a2c itself",
+        "versions": {**versions(), **({"onnx": version("onnx")} if (folder / ONNX).exists() else {})},
+        "config": dump_config(config),
+    }
+
+
+def atari_preprocessing(env: EnvConfig, rom: str) -> dict[str, Any]:
+    """All that stands between the emulator and the network, and what an episode is."""
+    return {
+        "rom": rom,
+        "action_set": "all 18" if env.full_action_space else "minimal",
+        "sticky_action_probability": env.sticky_action_probability,
+        "frame_skip": env.frame_skip,  # frames an action is held
+        "screen": "grey, the maximum of each pixel over the last 2 frames of a step",
+        "screen_size": env.screen_size,
+        "resize": "by area (OpenCV's INTER_AREA), to screen_size x screen_size",
+        "frame_stack": env.frame_stack,
+        "stack_order": "on the last axis, oldest first, black before an episode's first screen",
+        "pixels": "raw bytes 0 to 255; the network scales them itself",
+        "reset": f"{'FIRE where the game has it, then ' if env.fire_reset else ''}no-ops",
+        "noops": f"frames drawn evenly from 0 to {max(env.noop_max, 1) - 1}, a FIRE counted",
+        "lost_life": "the game goes on, and FIRE is not pressed",
+        "max_frames_per_episode": env.max_frames_per_episode,
+    }
+
+
+def evaluation_of(saved: Saved) -> dict[str, Any] | None:
+    """The last result in its run's evaluations.jsonl for the step of a checkpoint, without the single games."""
+    file = run_folder(saved.path) / "evaluations.jsonl"
+    found = None
+    for line in file.read_text(encoding="utf-8", errors="replace").splitlines() if file.is_file() else []:
+        try:
+            result = json.loads(line)
+        except ValueError:  # the half line of a killed session
+            continue
+        if isinstance(result, dict) and result.get("env_steps") == saved.env_steps:
+            found = result
+    return found and {name: value for name, value in found.items() if name not in ("returns", "lengths", "seeds")}
+
+
+def run_folder(checkpoint: Path) -> Path:
+    """The run folder of a checkpoint file; the file's own folder where it lies alone."""
+    folder = checkpoint.parent
+    return folder.parent if folder.name == "checkpoints" else folder
+
+
+def markdown(card: Mapping[str, Any]) -> str:
+    """The card for people; each block of Python in it runs as it is, in the folder of the card."""
+    steps = f"{card['training']['env_steps']:,}"
+    probabilities = card["outputs"]["probabilities"]["shape"]
+    sections = [
+        f"# {card['game']}: an actor-critic network after {steps} agent steps",
+        f"Trained by a2c {card['versions']['a2c']}: {card['algorithm']}. Facts for programs: `card.json`.",
+        _table(_said(card["training"])),
+        "## Evaluation",
+        _evaluation_text(card["evaluation"]),
+        "## What goes in and comes out",
+        f"`observations` {_shape(card['input']['observations'])}; N is any number.\n\n"
+        f"`probabilities` float32 {probabilities}: of each action. `value` float32 ['N']: the discounted return that "
+        f"is expected.\n\nThe policy is {card['policy']}.".replace("'", ""),
+        "## Actions",
+        _actions_text(card["actions"], probabilities[-1]),
+        "## Observations",
+        _table(_said(card["observation"])),
+        f"```python\n{observation_code(card)}```",
+        *_calls(card),
+        "## Checks",
+        "Each file was loaded again and its outputs compared on observations of games the agent played.",
+        _table({check["file"]: _check_text(check) for check in card["checks"]}, "file", "largest difference"),
+        "## Files",
+        f"Licence: {card['licence']}. Made of `{card['checkpoint']['file']}` (SHA-256 {card['checkpoint']['sha256']}).",
+        _table({f"`{name}`": f"`{digest}`" for name, digest in card["files"].items()}, "file", "SHA-256"),
+        "## Versions",
+        _table(card["versions"]),
+        "## Configuration",
+        f"```json\n{json.dumps(card['config'], indent=2)}\n```",
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def observation_code(card: Mapping[str, Any]) -> str:
+    """Python that makes the first observations of the card's game, or zeros where it is no Atari game."""
+    spec, seen = card["input"]["observations"], card["observation"]
+    if "rom" not in seen:
+        shape = (1, *spec["shape"][1:])
+        return f"import numpy as np\n\nobservations = np.zeros({shape}, np.{spec['dtype']})  # put yours here\n"
+    return f"""import numpy as np
+from ale_py.vector_env import AtariVectorEnv
+
+envs = AtariVectorEnv(
+    "{seen["rom"]}",
+    num_envs=1,
+    frameskip={seen["frame_skip"]},
+    maxpool=True,
+    grayscale=True,
+    img_height={seen["screen_size"]},
+    img_width={seen["screen_size"]},
+    stack_num={seen["frame_stack"]},
+    noop_max={card["config"]["env"]["noop_max"]},
+    use_fire_reset={card["config"]["env"]["fire_reset"]},
+    repeat_action_probability={seen["sticky_action_probability"]},
+    full_action_space={card["config"]["env"]["full_action_space"]},
+    max_num_frames_per_episode={seen["max_frames_per_episode"]},
+    reward_clipping=False,
+)
+observations, _ = envs.reset(seed=np.array([0]))
+observations = np.moveaxis(observations, 1, -1)  # the frames on the last axis
+"""
+
+
+_CALLS = {
+    SAVEDMODEL: """import tensorflow as tf
+
+policy = tf.saved_model.load("savedmodel")
+outputs = policy.serve(observations)
+probabilities, value = outputs["probabilities"].numpy(), outputs["value"].numpy()
+print(probabilities, value)
+action = probabilities[0].argmax()  # greedy; to draw: np.random.choice(len(p), p=p / p.sum()), p in float64
+""",
+    ONNX: """import onnxruntime
+
+session = onnxruntime.InferenceSession("policy.onnx", providers=["CPUExecutionProvider"])
+probabilities, value = session.run(["probabilities", "value"], {"observations": observations})
+print(probabilities, value)
+action = probabilities[0].argmax()  # greedy; to draw: np.random.choice(len(p), p=p / p.sum()), p in float64
+""",
+}
+
+
+def _calls(card: Mapping[str, Any]) -> list[str]:
+    there = {check["file"]: _CALLS[check["file"]] for check in card["checks"]}
+    return [f"### {name}, after the lines above\n\n```python\n{code}```" for name, code in there.items()]
+
+
+def _evaluation_text(evaluation: Mapping[str, Any] | None) -> str:
+    if evaluation is None:
+        return "None was made of this checkpoint (`a2c eval` makes one)."
+    return _table(_said({name: value for name, value in evaluation.items() if not isinstance(value, dict)}))
+
+
+def _actions_text(actions: Sequence[str] | None, count: int) -> str:
+    if actions is None:
+        return f"0 to {count - 1}; the environment does not say what they mean."
+    return ", ".join(f"{index} {meaning}" for index, meaning in enumerate(actions)) + "."
+
+
+def _check_text(check: Mapping[str, Any]) -> str:
+    return (
+        f"{check['probabilities']:.1e} in probabilities, {check['value']:.1e} in value, of {check['compared_with']}; "
+        f"allowed {check['tolerance']:g}; {check['observations']} observations"
+    )
+
+
+def _shape(spec: Mapping[str, Any]) -> str:
+    return f"{spec['dtype']} {spec['shape']}".replace("'", "")
+
+
+def _said(values: Mapping[str, Any]) -> dict[str, str]:
+    return {name.replace("_", " "): _number(value) for name, value in values.items()}
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.6g}"
+    return f"{value:,}" if type(value) is int else str(value)
+
+
+def _table(rows: Mapping[str, Any], *headings: str) -> str:
+    first, second = headings or ("", "")
+    lines = [f"| {first} | {second} |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items())]
+    return "\n".join(lines)
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

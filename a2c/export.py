@@ -1,0 +1,247 @@
+"""Export: the network of a checkpoint for other programs, reloaded and checked, with a card that says how to use it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from a2c.card import ONNX, SAVEDMODEL, make_card, markdown, run_folder
+from a2c.checkpoint import Saved, demand_network, demand_trust, find_checkpoint, restore_weights
+from a2c.config import Config, CrashError, UserError
+from a2c.envs import VecEnv, make_vec_env
+from a2c.files import new_folder
+from a2c.learner import Learner, build_learner
+from a2c.model import build_model
+from a2c.runtime import setup, stream_seed
+
+FORMATS = ("savedmodel", "onnx")
+# Largest differences allowed, in probabilities, and in values relative to max(1, |value|). float32: sums in another
+# order. bfloat16 has 8 bits, and another rewriting of the graph rounds elsewhere; ONNX calculates in float32.
+TOLERANCES = {"float32": 1e-4, "mixed_bfloat16": 0.05}
+NUM_ENVS, STEPS = 4, 31  # of the games whose observations are compared: 128 of them
+
+Outputs = tuple[np.ndarray, np.ndarray]  # probabilities [N, A], values [N]
+Network = Callable[[np.ndarray], Outputs]
+
+
+@dataclass(frozen=True)
+class Check:
+    """How far a reloaded file is from what it was made of."""
+
+    file: str
+    compared_with: str
+    observations: int
+    probabilities: float  # largest difference
+    value: float  # the same, relative to max(1, |value|)
+    tolerance: float
+
+
+class Export(NamedTuple):
+    """What was written."""
+
+    folder: Path
+    card: dict[str, Any]
+
+
+def export(
+    path: str | Path,
+    *,
+    out: Path | None = None,
+    formats: Sequence[str] = (),
+    env_id: str | None = None,
+    warn: Callable[[str], None] = lambda text: None,
+) -> Export:
+    """Write a checkpoint's network as SavedModel and ONNX, with its cards, whole or not at all.
+
+    Both take `observations` [N, *obs] as the environment gives them, and return `probabilities` [N, A] and `value`
+    [N], float32.
+
+    Args:
+        path: a checkpoint file, or a run folder, which means its latest good checkpoint.
+        out: the new folder. Default: `export-<env_steps>` in the run's folder.
+        formats: of FORMATS. Default: all that can be written here.
+        env_id: as of `evaluate`.
+        warn: called with a sentence for each damaged checkpoint that was passed over, and for a format left out.
+
+    Raises:
+        UserError: where there is no such checkpoint, it does not fit, or the folder cannot be written.
+        CrashError: where a reloaded file does not give the learner's outputs; nothing is left of it.
+    """
+    formats = _available(formats, warn)
+    saved = find_checkpoint(Path(path), warn)
+    demand_trust(saved, env_id)
+    out = out or run_folder(saved.path) / f"export-{saved.env_steps:012d}"
+    _refuse_existing(out)
+    config = _to_play(saved.config)
+    setup(config.runtime)
+    with make_vec_env(config.env, seed=config.seed, stream="export") as envs:
+        demand_network(saved, envs.observation_space, envs.num_actions)
+        learner = build_learner(config, envs.observation_space, envs.num_actions)
+        restore_weights(learner, saved)
+        observations = _observe(learner, envs, seed=stream_seed(config.seed, "export actions"))
+    try:
+        with new_folder(out) as folder:
+            checks = _write_networks(saved, learner, envs, observations, formats, folder)
+            card = make_card(saved, folder, envs.observation_space, envs.num_actions, [asdict(c) for c in checks])
+            (folder / "card.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
+            (folder / "card.md").write_text(markdown(card), encoding="utf-8")
+    except (OSError, tf.errors.OpError) as error:
+        reason = getattr(error, "strerror", None) or str(error).rpartition("; ")[2]  # TensorFlow's begins with places
+        raise UserError(f"The folder {out} cannot be written: {reason}.") from None
+    return Export(out, card)
+
+
+def _to_play(config: Config) -> Config:
+    """Of a few games; eager, so that no update is traced for nothing."""
+    env = config.env.model_copy(update={"num_envs": NUM_ENVS})
+    runtime = config.runtime.model_copy(update={"mode": "eager"})
+    return config.model_copy(update={"env": env, "runtime": runtime})
+
+
+def _write_networks(
+    saved: Saved, learner: Learner, envs: VecEnv, observations: np.ndarray, formats: Sequence[str], folder: Path
+) -> list[Check]:
+    """Write each format, load it again, and compare."""
+    precision = saved.config.runtime.precision
+    truth = "the learner", _by_learner(learner), TOLERANCES[precision]
+    checks = []
+    if "savedmodel" in formats:
+        _write_savedmodel(learner.model, folder / SAVEDMODEL)
+        checks.append(_check(SAVEDMODEL, _load_savedmodel(folder / SAVEDMODEL), *truth, observations))
+    if "onnx" in formats:
+        from a2c.onnx_writer import write_onnx  # here, since onnx is an extra
+
+        write_onnx(learner.model, folder / ONNX)
+        network = _load_onnx(folder / ONNX)
+        checks.append(_check(ONNX, network, *truth, observations))
+        if precision != "float32":
+            # the same arithmetic as the file's, so that the narrow tolerance holds
+            model = build_model(saved.config.model, envs.observation_space, envs.num_actions, seed=0)
+            model.set_weights(learner.model.get_weights())
+            twin = "the same weights in float32", _by_model(model), TOLERANCES["float32"]
+            checks.append(_check(ONNX, network, *twin, observations))
+    return checks
+
+
+def _check(
+    file: str, network: Network, compared_with: str, truth: Network, tolerance: float, observations: np.ndarray
+) -> Check:
+    """Compare two networks on all observations at once, and on the first alone.
+
+    Raises:
+        CrashError: where they differ by more than the tolerance.
+    """
+    differences = [_differences(network(batch), truth(batch)) for batch in (observations, observations[:1])]
+    probabilities, value = np.max(differences, axis=0).tolist()
+    if not (probabilities <= tolerance and value <= tolerance):  # as NaN never is
+        raise CrashError(
+            f"{file}, loaded again, differs from {compared_with} by up to {probabilities:.2g} in probabilities and "
+            f"{value:.2g} in value, and {tolerance:g} is allowed: nothing was written; another format may do, and "
+            "`a2c doctor` says what is wrong here."
+        )
+    return Check(file, compared_with, len(observations), probabilities, value, tolerance)
+
+
+def _differences(found: Outputs, wanted: Outputs) -> tuple[float, float]:
+    """The largest difference in probabilities; the largest in values, relative to max(1, |value|)."""
+    for array, like in zip(found, wanted, strict=True):
+        if array.shape != like.shape or array.dtype != np.float32:
+            raise CrashError(f"An exported network gives {array.dtype} {array.shape}, not float32 {like.shape}.")
+    probabilities = np.abs(found[0] - wanted[0]).max()
+    value = (np.abs(found[1] - wanted[1]) / np.maximum(1, np.abs(wanted[1]))).max()
+    return float(probabilities), float(value)
+
+
+def _observe(learner: Learner, envs: VecEnv, *, seed: int) -> np.ndarray:
+    """Observations [N, *obs] of the first steps of a few games that the agent plays."""
+    seen = [envs.reset()]
+    for draw in range(STEPS):
+        actions, _ = learner.act(seen[-1], np.array([seed, draw], np.int64))
+        seen.append(envs.step(actions).observations)
+    return np.concatenate(seen)
+
+
+def _by_learner(learner: Learner) -> Network:
+    def network(observations: np.ndarray) -> Outputs:
+        _, logits = learner.act(observations, np.zeros(2, np.int64))
+        return _softmax(logits), learner.value(observations)
+
+    return network
+
+
+def _by_model(model: keras.Model) -> Network:
+    def network(observations: np.ndarray) -> Outputs:
+        logits, values = model(observations)
+        return _softmax(logits.numpy()), values.numpy()
+
+    return network
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    """In NumPy, apart from what is checked."""
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    probabilities: np.ndarray = powers / powers.sum(axis=1, keepdims=True)
+    return probabilities
+
+
+# --- formats ----------------------------------------------------------------------------------------------------------
+
+
+def _available(formats: Sequence[str], warn: Callable[[str], None]) -> Sequence[str]:
+    """The formats that were asked for; where none was, all that can be written here."""
+    if unknown := [name for name in formats if name not in FORMATS]:
+        raise UserError(f"There is no format {unknown[0]!r}; the formats are {' and '.join(FORMATS)}.")
+    try:
+        if "onnx" in (formats or FORMATS):
+            import_module("onnx"), import_module("onnxruntime")
+    except ImportError as error:
+        hint = f"ONNX needs onnx and onnxruntime ({error}): pip install 'a2c[onnx]'"
+        if formats:
+            raise UserError(f"{hint}.") from None
+        warn(f"only the SavedModel is written. {hint}.")
+        return FORMATS[:1]
+    return formats or FORMATS
+
+
+def _refuse_existing(out: Path) -> None:
+    """Before the work, and told in words; an empty folder is as good as none."""
+    if out.is_dir() and not any(out.iterdir()):
+        return
+    if out.exists() or out.is_symlink():
+        raise UserError(f"{out} is there already, and an export is a new folder; name another with --out.")
+    if not out.absolute().parent.is_dir():
+        raise UserError(f"--out {out} must be a new folder in a folder that exists.")
+
+
+def _write_savedmodel(model: keras.Model, path: Path) -> None:
+    def serve(observations: tf.Tensor) -> dict[str, tf.Tensor]:
+        logits, values = model(observations)
+        return {"probabilities": tf.nn.softmax(logits), "value": values}
+
+    archive = keras.export.ExportArchive()
+    archive.track(model)
+    archive.add_endpoint("serve", serve, [tf.TensorSpec(model.input.shape, model.input.dtype, name="observations")])
+    archive.write_out(str(path), verbose=False)
+
+
+def _load_savedmodel(path: Path) -> Network:
+    loaded = tf.saved_model.load(str(path))
+
+    def network(observations: np.ndarray) -> Outputs:
+        outputs = loaded.serve(observations)
+        return outputs["probabilities"].numpy(), outputs["value"].numpy()
+
+    return network
+
+
+def _load_onnx(path: Path) -> Network:
+    session = import_module("onnxruntime").InferenceSession(path, providers=["CPUExecutionProvider"])
+    return lambda observations: tuple(session.run(["probabilities", "value"], {"observations": observations}))

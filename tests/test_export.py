@@ -1,0 +1,341 @@
+"""Exported networks: the same outputs in other programs, true cards, and nothing left of an export that fails."""
+
+import hashlib
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import ale_py
+import gymnasium as gym
+import keras
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from conftest import small_config
+
+from a2c import export as exporting
+from a2c.checkpoint import find_checkpoint, restore_weights
+from a2c.cli import main
+from a2c.config import Config, CrashError, UserError
+from a2c.envs import action_meanings, make_vec_env
+from a2c.export import export
+from a2c.learner import build_learner
+from a2c.training import train
+
+PIXELS, PRECISIONS = ("scaled", "standardized"), ("float32", "mixed_bfloat16")
+NETWORKS = {
+    "nature": {"env": {"screen_size": 36}, "model": {"name": "nature", "conv_layers": None}},
+    "small": {},
+    "impala": {"env": {"screen_size": 21}, "model": {"name": "impala", "conv_layers": None}},  # pooled at odd sizes
+    "mlp": {"env": {"id": "CartPole-v1"}, "model": {"name": "mlp", "conv_layers": None}},
+}
+KINDS = [
+    # nearly every pair of settings is among the quick ones
+    pytest.param(network, pixels, precision, marks=[pytest.mark.slow] if slow else [])
+    for network, slows in {"nature": (0, 1, 1, 0), "small": (1, 0, 0, 1), "impala": (0, 1, 1, 1)}.items()
+    for (pixels, precision), slow in zip(itertools.product(PIXELS, PRECISIONS), slows, strict=True)
+] + [("mlp", "scaled", precision) for precision in PRECISIONS]
+CHECKS = {
+    "float32": [("savedmodel", "the learner", 1e-4), ("policy.onnx", "the learner", 1e-4)],
+    "mixed_bfloat16": [
+        ("savedmodel", "the learner", 0.05),
+        ("policy.onnx", "the learner", 0.05),
+        ("policy.onnx", "the same weights in float32", 1e-4),
+    ],
+}
+
+
+def config_of(network: str, pixels: str = "scaled", precision: str = "float32", **more: object) -> Config:
+    """One update with a high rate, so that no bias is zero and no two actions are as likely."""
+    sections = NETWORKS[network]
+    values = {
+        "total_env_steps": 32,
+        "optimizer": {"name": "adam", "learning_rate": 0.01},
+        "logging": {"tensorboard": False},
+        "runtime": {"precision": precision, "mode": "eager"},  # nothing is traced, which takes seconds
+        **sections,
+        "model": {"pixels": pixels, **sections.get("model", {})},
+        **more,
+    }
+    return small_config(**values)
+
+
+@pytest.fixture(scope="module")
+def pong(tmp_path_factory) -> Path:
+    """A run that was evaluated at its end."""
+    folder = tmp_path_factory.mktemp("export") / "pong"
+    sections = {"env": {"max_frames_per_episode": 400}, "evaluation": {"episodes": 1}}
+    train(config_of("small", "standardized", **sections), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def exported(pong) -> Path:
+    return export(pong).folder
+
+
+def play(config: Config, count: int) -> np.ndarray:
+    """Observations [count, *obs] after some random steps."""
+    rng = np.random.default_rng(0)
+    env = config.env.model_copy(update={"num_envs": count})
+    with make_vec_env(env, seed=5, stream="test") as envs:
+        observations = envs.reset()
+        for _ in range(9):
+            observations = envs.step(rng.integers(envs.num_actions, size=count)).observations
+    return observations
+
+
+def wanted_outputs(run: Path, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    saved = find_checkpoint(run)
+    with make_vec_env(saved.config.env, seed=0) as envs:
+        learner = build_learner(saved.config, envs.observation_space, envs.num_actions)
+    restore_weights(learner, saved)
+    _, logits = learner.act(observations, np.zeros(2, np.int64))
+    powers = np.exp(logits.astype(np.float64))
+    return powers / powers.sum(axis=1, keepdims=True), learner.value(observations)
+
+
+def without_a2c(code: str, folder: Path) -> str:
+    """Run code in a fresh process that cannot import a2c; what it printed."""
+    code = f"import sys; sys.modules['a2c'] = None\n{code}"
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=folder, timeout=120, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+@pytest.mark.parametrize(("network", "pixels", "precision"), KINDS)
+def test_every_network_gives_the_same_outputs_in_both_formats(network, pixels, precision, tmp_path):
+    """Of one and of five observations; ONNX calculates in float32 whatever the run did."""
+    config = config_of(network, pixels, precision)
+    train(config, tmp_path / "run")
+    folder, card = export(tmp_path / "run", out=tmp_path / "out")
+    checks = [(check["file"], check["compared_with"], check["tolerance"]) for check in card["checks"]]
+    assert checks == CHECKS[precision]
+    session = onnxruntime.InferenceSession(folder / "policy.onnx")
+    savedmodel = keras.layers.TFSMLayer(str(folder / "savedmodel"), call_endpoint="serve")
+    tolerance = 1e-5 if precision == "float32" else 0.02
+    for count in (1, 5):
+        observations = play(config, count)
+        wanted = wanted_outputs(tmp_path / "run", observations)
+        assert np.ptp(wanted[0], axis=1).min() > 0.01, "all actions are as likely: nothing is compared"
+        by_onnx = session.run(["probabilities", "value"], {"observations": observations})
+        outputs = savedmodel(observations)
+        by_savedmodel = [outputs["probabilities"].numpy(), outputs["value"].numpy()]
+        for found in (by_onnx, by_savedmodel):
+            for array, like in zip(found, wanted, strict=True):
+                assert (array.dtype, array.shape) == (np.float32, like.shape)
+                np.testing.assert_allclose(array, like, rtol=tolerance, atol=tolerance)
+
+
+def test_a_savedmodel_needs_nothing_of_a2c(pong, exported, tmp_path):
+    """Neither the endpoint nor TensorFlow Serving's signature."""
+    observations = play(find_checkpoint(pong).config, 5)
+    np.save(tmp_path / "observations.npy", observations)
+    said = without_a2c(
+        "import json, numpy as np, tensorflow as tf\n"
+        "loaded = tf.saved_model.load('savedmodel')\n"
+        f"observations = np.load({str(tmp_path / 'observations.npy')!r})\n"
+        "serving = loaded.signatures['serving_default'](observations=tf.constant(observations))\n"
+        "for outputs in (loaded.serve(observations), serving):\n"
+        "    print(json.dumps({name: x.numpy().tolist() for name, x in outputs.items()}))",
+        exported,
+    )
+    probabilities, value = wanted_outputs(pong, observations)
+    lines = said.splitlines()
+    assert len(lines) == 2
+    for outputs in map(json.loads, lines):
+        assert outputs.keys() == {"probabilities", "value"}
+        np.testing.assert_allclose(outputs["probabilities"], probabilities, atol=1e-5)
+        np.testing.assert_allclose(outputs["value"], value, atol=1e-5)
+
+
+def test_the_onnx_file_says_what_it_takes_and_gives(exported):
+    graph = onnx.load(exported / "policy.onnx").graph
+    session = onnxruntime.InferenceSession(exported / "policy.onnx")
+    assert [(x.name, x.type, x.shape) for x in session.get_inputs()] == [
+        ("observations", "tensor(uint8)", ["N", 42, 42, 4])
+    ]
+    assert [(x.name, x.type, x.shape) for x in session.get_outputs()] == [
+        ("probabilities", "tensor(float)", ["N", 6]),
+        ("value", "tensor(float)", ["N"]),
+    ]
+    assert {"Conv", "Gemm", "Relu", "Softmax"} <= {node.op_type for node in graph.node}
+
+
+# --- the card ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_card_is_true(pong, exported):
+    saved = find_checkpoint(pong)
+    card = json.loads((exported / "card.json").read_text())
+    assert card["game"] == "Pong"
+    assert card["training"]["env_steps"] == saved.env_steps == 32
+    assert card["training"]["frames"] == 128
+    assert card["config"] == saved.config.model_dump(mode="json")
+    assert card["licence"].startswith("MIT")
+    evaluation = json.loads((pong / "evaluations.jsonl").read_text().splitlines()[-1])
+    assert (card["evaluation"]["mean"], card["evaluation"]["episodes"]) == (evaluation["mean"], 1)
+    assert set(card["files"]) >= {"policy.onnx", "savedmodel/saved_model.pb"}
+    for name, digest in card["files"].items():
+        assert hashlib.sha256((exported / name).read_bytes()).hexdigest() == digest
+    assert hashlib.sha256(saved.path.read_bytes()).hexdigest() == card["checkpoint"]["sha256"]
+    there = {str(file.relative_to(exported)) for file in exported.rglob("*") if file.is_file()}
+    assert there == {*card["files"], "card.json", "card.md"}
+    assert card["observation"]["sticky_action_probability"] == 0.25
+    assert card["versions"]["onnx"] == onnx.__version__
+
+
+def test_an_evaluation_of_another_step_is_not_that_of_the_card(pong, tmp_path):
+    first = next(iter(sorted((pong / "checkpoints").glob("step-*.npz"))))
+    assert find_checkpoint(first).env_steps == 0
+    card = export(first, out=tmp_path / "out", formats=["savedmodel"]).card
+    assert (card["training"]["env_steps"], card["evaluation"]) == (0, None)
+
+
+def test_the_code_of_the_card_runs_as_it_stands(pong, exported, tmp_path):
+    """And it makes the observations that the agent was trained on."""
+    blocks = re.findall(r"```python\n(.*?)```", (exported / "card.md").read_text(), re.DOTALL)
+    assert len(blocks) == 3
+    make, *calls = blocks
+    for call in calls:
+        check = f"assert probabilities.shape == (1, 6)\nnp.save({str(tmp_path / 'made.npy')!r}, observations)"
+        assert without_a2c(f"{make}\n{call}\n{check}", exported).startswith("[[0.")
+    env = find_checkpoint(pong).config.env.model_copy(update={"num_envs": 1})
+    with make_vec_env(env, seed=0) as envs:
+        wanted, _ = envs._simulator.reset(np.ones(1, np.bool_), np.array([0]))
+    np.testing.assert_array_equal(np.load(tmp_path / "made.npy"), wanted)
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_actions_have_the_names_that_the_emulator_gives_them(full):
+    config = small_config(env={"id": "Breakout", "full_action_space": full}).env
+    gym.register_envs(ale_py)
+    with gym.make("ALE/Breakout-v5", full_action_space=full) as env:
+        assert action_meanings(config) == env.unwrapped.get_action_meanings()
+    with make_vec_env(config, seed=0) as envs:  # what is trained on is the native environment
+        native = [action.name for action in envs._simulator._envs.ale.get_action_set()]
+    assert action_meanings(config) == native
+
+
+@pytest.mark.parametrize(
+    ("env_id", "names"), [("Catch", ["left", "stay", "right"]), ("Chain", ["left", "right"]), ("CartPole-v1", None)]
+)
+def test_actions_of_other_environments(env_id, names):
+    assert action_meanings(small_config(env={"id": env_id}).env) == names
+
+
+# --- what goes wrong --------------------------------------------------------------------------------------------------
+
+
+def run_main(capsys, *arguments: object) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["a2c", *map(str, arguments)])
+        main()
+    text = capsys.readouterr()
+    return int(ended.value.code or 0), text.out, text.err
+
+
+def assert_refused(capsys, tmp_path: Path, *arguments: object, says: str, code: int = 2) -> None:
+    """One sentence, and the folder is as it was."""
+    before = sorted(tmp_path.rglob("*"))
+    found, printed, complaint = run_main(capsys, "export", *arguments)
+    assert (found, printed) == (code, ""), complaint
+    assert says in complaint
+    assert complaint.count("\n") == 1
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_wrong_input_is_one_sentence(capsys, pong, tmp_path):
+    out = tmp_path / "out"
+    assert_refused(capsys, tmp_path, tmp_path / "nothing", "--out", out, says="There is no run folder")
+    assert_refused(capsys, tmp_path, pong, "--out", out, "--env", "Breakout", says="trained on Pong, not on Breakout")
+    assert_refused(capsys, tmp_path, pong, "--out", out, "--format", "torch", says="torch")
+    assert_refused(capsys, tmp_path, pong, "--out", tmp_path / "no" / "out", says="a folder that exists")
+    (tmp_path / "notes.txt").write_text("mine")
+    assert_refused(capsys, tmp_path, tmp_path / "notes.txt", "--out", out, says="not a checkpoint")
+    assert_refused(capsys, tmp_path, pong, "--out", tmp_path / "notes.txt", says="is there already")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine").touch()
+    assert_refused(capsys, tmp_path, pong, "--out", tmp_path / "full", says="is there already")
+    with pytest.raises(UserError, match="no format 'torch'"):
+        export(pong, out=out, formats=["torch"])
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_cannot_be_written_to(capsys, pong, tmp_path):
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o500)
+    assert_refused(capsys, tmp_path, pong, "--out", closed / "out", says="cannot be written: Permission denied")
+
+
+def test_a_system_that_takes_no_new_folders(capsys, pong):
+    """As the one above, for root too."""
+    assert_refused(capsys, Path("/proc/sys/net"), pong, "--out", "/proc/sys/net/out", says="cannot be written")
+
+
+def test_an_empty_folder_and_what_a_killed_export_left_are_no_obstacle(pong, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / ".out.tmp").mkdir()
+    (tmp_path / ".out.tmp" / "half").touch()
+    export(pong, out=tmp_path / "out", formats=["savedmodel"])
+    assert {file.name for file in tmp_path.iterdir()} == {"out"}
+    assert {file.name for file in (tmp_path / "out").iterdir()} == {"savedmodel", "card.md", "card.json"}
+
+
+@pytest.mark.parametrize(
+    ("file", "change"), [("savedmodel", (0, 2e-4)), ("onnx", (2e-4, 0)), ("onnx", (0, np.nan))], ids=str
+)
+def test_a_file_that_differs_from_the_learner_is_refused(capsys, file, change, pong, tmp_path, monkeypatch):
+    """By more than rounding; whichever output it is; NaN differs from everything."""
+    load = getattr(exporting, f"_load_{file}")
+
+    def wrong(path):
+        network = load(path)
+        return lambda x: tuple(y + np.float32(c) for y, c in zip(network(x), change, strict=True))
+
+    monkeypatch.setattr(exporting, f"_load_{file}", wrong)
+    says = "differs from the learner"
+    assert_refused(capsys, tmp_path, pong, "--out", tmp_path / "out", "--format", file, says=says, code=1)
+
+
+def test_onnx_has_a_narrow_tolerance_in_bfloat16_too(tmp_path, monkeypatch):
+    train(config_of("mlp", precision="mixed_bfloat16"), tmp_path / "run")
+    load = exporting._load_onnx
+
+    def wrong(path):
+        network = load(path)
+        return lambda x: (network(x)[0] + np.float32(1e-3), network(x)[1])
+
+    monkeypatch.setattr(exporting, "_load_onnx", wrong)
+    with pytest.raises(CrashError, match="the same weights in float32"):
+        export(tmp_path / "run", out=tmp_path / "bad")
+    assert not (tmp_path / "bad").exists()
+
+
+def test_without_onnx(capsys, pong, tmp_path, monkeypatch):
+    """Asked for, a sentence; else the SavedModel alone, and how to get the other."""
+    monkeypatch.setitem(sys.modules, "onnx", None)  # its import fails
+    hint = "pip install 'a2c[onnx]'"
+    assert_refused(capsys, tmp_path, pong, "--out", tmp_path / "out", "--format", "onnx", says=hint)
+    code, printed, complaint = run_main(capsys, "export", pong, "--out", tmp_path / "out", "--json")
+    assert code == 0, complaint
+    assert "only the SavedModel is written" in complaint
+    assert hint in complaint
+    assert [check["file"] for check in json.loads(printed)["checks"]] == ["savedmodel"]
+    assert not (tmp_path / "out" / "policy.onnx").exists()
+
+
+def test_the_default_folder_is_in_the_run(capsys, tmp_path):
+    train(config_of("mlp"), tmp_path / "run")
+    code, said, _ = run_main(capsys, "export", tmp_path / "run" / "checkpoints" / "step-000000000032.npz")
+    assert code == 0
+    assert "card.md says how to use it" in said
+    folder = tmp_path / "run" / "export-000000000032"
+    assert {file.name for file in folder.iterdir()} == {"savedmodel", "policy.onnx", "card.md", "card.json"}
