@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from a2c.config import EnvConfig
 from a2c.envs.games import Game, atari_game, game_names, games, human_normalized
 from a2c.envs.vector import Simulator, VecEnv, episode_seed
+
+if TYPE_CHECKING:
+    from a2c.envs.gymnasium import ScalarEnvs
 
 __all__ = [
     "Game",
     "VecEnv",
     "atari_game",
+    "clips_rewards",
     "episode_seed",
     "game_names",
     "games",
     "human_normalized",
+    "make_filmed_env",
     "make_simulator",
     "make_vec_env",
 ]
@@ -37,11 +44,17 @@ def make_vec_env(config: EnvConfig, *, seed: int, stream: str = "train") -> VecE
     return VecEnv(
         make_simulator(config),
         name=game.name if game else config.id.rpartition(":")[2],
-        clips_rewards=config.reward_clipping == "sign" or (config.reward_clipping == "auto" and game is not None),
+        clips_rewards=clips_rewards(config),
         seed=seed,
         stream=stream,
         reseed_after=config.reseed_after if game else 0,  # elsewhere seeds are cheap
     )
+
+
+def clips_rewards(config: EnvConfig) -> bool:
+    """Whether the loss is to see only the sign of rewards."""
+    choice = config.reward_clipping
+    return choice == "sign" or (choice == "auto" and atari_game(config.id) is not None)
 
 
 def make_simulator(config: EnvConfig) -> Simulator:
@@ -63,3 +76,17 @@ def make_simulator(config: EnvConfig) -> Simulator:
     from a2c.envs.atari import NativeAtari
 
     return NativeAtari(config, game)
+
+
+def make_filmed_env(config: EnvConfig) -> ScalarEnvs:
+    """One environment of which pictures are kept; it plays what `make_simulator`'s do, bit for bit.
+
+    The native environment cannot draw, so an Atari game is that of the wrapper stack.
+
+    Raises:
+        UserError: as `make_vec_env`, and where the environment has no pictures.
+    """
+    from a2c.envs.gymnasium import atari_envs, registered_envs
+
+    alone, game = config.model_copy(update={"num_envs": 1}), atari_game(config.id)
+    return registered_envs(alone, filmed=True) if game is None else atari_envs(alone, game, filmed=True)
