@@ -27,6 +27,7 @@ PANEL = (848, 64, 408, 632)
 ATARI_ASPECT = 5 / 3  # width of a pixel over its height
 RECENT_SECONDS = 8.0  # what the curve shows, and what a saliency is compared with
 MOST_BARS = 18
+LEVELS = 5  # of the saliency, above none
 
 BACKGROUND: Colour = (15, 18, 24)
 RAISED: Colour = (27, 32, 42)
@@ -36,6 +37,7 @@ DIM: Colour = (139, 149, 165)
 ORANGE: Colour = (230, 159, 0)
 BLUE: Colour = (86, 180, 233)
 GREEN: Colour = (0, 158, 115)
+GLOW: Colour = (0, 240, 255)  # of the saliency: no game's background has it
 
 
 class Caption(NamedTuple):
@@ -46,7 +48,7 @@ class Caption(NamedTuple):
     action_names: Sequence[str]
     steps_per_second: float
     pixel_aspect: float  # of the game's picture: width of a pixel over its height
-    value_meaning: str  # what the network's value estimates
+    value_meaning: tuple[str, str]  # what the network's value estimates, in two lines
     saliency: Saliency | None
 
 
@@ -113,10 +115,11 @@ class Painter:
             draw.text((16, y + self.row // 2), self.caption.action_names[action], DIM, self._row_font(), anchor="lm")
             draw.rectangle((140, y + 2, 340, y + self.row - 3), RAISED)
         draw.text((0, self.curve_top), "value", BLUE, _font(14, bold=True))
-        draw.text((110, self.curve_top), "what came", GREEN, _font(14, bold=True))
-        draw.text((0, height - 34), self.caption.value_meaning, DIM, _font(12))
+        draw.text((130, self.curve_top), "what came of it", GREEN, _font(14, bold=True))
+        for i, line in enumerate(self.caption.value_meaning):
+            draw.text((0, height - 54 + 17 * i), line, DIM, _font(12))
         if self.caption.saliency:
-            draw.text((0, height - 16), self._saliency_legend(), ORANGE, _font(12))
+            draw.text((0, height - 17), self._saliency_legend(), GLOW, _font(12))
         x0, y0, x1, y1 = self._curve_box()
         draw.rectangle((x0, y0, x1, y1), RAISED)
         panel = np.array(image)
@@ -126,14 +129,14 @@ class Painter:
 
     def _saliency_legend(self) -> str:
         what = "the value" if self.caption.saliency == "value" else "the chosen action's log-probability"
-        return f"orange: where a blur moves {what} most, by"
+        return f"glow: where a blur moves {what} most, by"
 
     def _row_font(self) -> Any:
         return _font(min(15, self.row - 3))
 
     def _curve_box(self) -> tuple[int, int, int, int]:
         """Left, top, right and bottom, within the panel."""
-        return 0, self.curve_top + 24, PANEL[2] - 1, PANEL[3] - 44
+        return 0, self.curve_top + 24, PANEL[2] - 1, PANEL[3] - 63
 
     def _curve_y(self, value: Any) -> Any:
         _, top, _, bottom = self._curve_box()
@@ -162,7 +165,8 @@ class Painter:
     def _draw_curve(self, panel: np.ndarray, t: int) -> None:
         first = _first_recent(self.caption, t)
         x0, _, x1, _ = self._curve_box()
-        width = (x1 - x0 - 8) / max(1, round(RECENT_SECONDS * self.caption.steps_per_second) - 1)
+        shown = min(self.length, _recent(self.caption))
+        width = (x1 - x0 - 8) / max(1, shown - 1)
         x = np.rint(x1 - 6 - width * np.arange(t - first, -1, -1)).astype(int)
         for curve, colour in ((self.thoughts.returns, GREEN), (self.thoughts.values, BLUE)):
             points = np.stack([x, self._curve_y(curve[first : t + 1])], axis=1).astype(np.int32)
@@ -184,21 +188,24 @@ class Painter:
             if action == step.action:
                 draw.text((16, middle), self.caption.action_names[action], ORANGE, self._row_font(), anchor="lm")
         draw.text((48, self.curve_top), f"{self.thoughts.values[t]:+.2f}", TEXT, _font(14))
-        draw.text((194, self.curve_top), f"{self.thoughts.returns[t]:+.2f}", TEXT, _font(14))
+        draw.text((258, self.curve_top), f"{self.thoughts.returns[t]:+.2f}", TEXT, _font(14))
         if self.thoughts.effects is not None:
             start = draw.textlength(self._saliency_legend(), _font(12)) + 6
-            draw.text((start, PANEL[3] - 16), f"{self.thoughts.effects[t].max():.3f}", TEXT, _font(12))
+            draw.text((start, PANEL[3] - 17), f"{self.thoughts.effects[t].max():.3f}", TEXT, _font(12))
 
 
 def dyed(picture: np.ndarray, caption: Caption, thoughts: Thoughts, t: int) -> np.ndarray:
-    """A picture [H, W, 3] uint8, orange where the saliency of step t is large; calm moments stay pale."""
+    """A picture [H, W, 3] uint8, dimmed, and glowing where the saliency of step t is large; calm moments stay dark.
+
+    The glow has few levels, as a map has: smooth ones would make a GIF ten times as large.
+    """
     if thoughts.effects is None:
         return picture
     most = thoughts.effects[_first_recent(caption, t) : t + 1].max()
     height, width, _ = picture.shape
     heat = cv2.resize(thoughts.effects[t] / max(most, 1e-9), (width, height), interpolation=cv2.INTER_CUBIC)
-    heat = 0.75 * np.clip(heat, 0.0, 1.0)[:, :, None]
-    mixed: np.ndarray = (picture * (1.0 - heat) + np.array(ORANGE, np.float32) * heat).astype(np.uint8)
+    heat = np.rint(np.clip(heat, 0.0, 1.0) * LEVELS)[:, :, None] / LEVELS
+    mixed: np.ndarray = (picture * (0.6 - 0.2 * heat) + np.array(GLOW, np.float32) * 0.6 * heat).astype(np.uint8)
     return mixed
 
 
@@ -217,7 +224,12 @@ def _clock(caption: Caption, t: int) -> str:
 
 
 def _first_recent(caption: Caption, t: int) -> int:
-    return max(0, t + 1 - round(RECENT_SECONDS * caption.steps_per_second))
+    return max(0, t + 1 - _recent(caption))
+
+
+def _recent(caption: Caption) -> int:
+    """Agent steps."""
+    return round(RECENT_SECONDS * caption.steps_per_second)
 
 
 def _draw_numbers(box: np.ndarray, observation: np.ndarray) -> None:
@@ -237,8 +249,7 @@ def _described(observation: np.ndarray) -> str:
     if observation.ndim != 3:
         return f"{observation.size} numbers"
     height, width, channels = channels_last(observation).shape
-    what = "one grey image" if channels == 1 else f"{channels} grey images, the newest on the right,"
-    return f"{what} of {width} x {height}"
+    return f"{channels} grey image{'s' if channels > 1 else ''} of {width} x {height}{', newest last' * (channels > 1)}"
 
 
 def _fit(shape: tuple[int, ...], pixel_aspect: float) -> tuple[int, int, int, int]:

@@ -47,7 +47,19 @@ class _Encoder:
         arguments = [*source, "-i", "-"]
         if ".mp4" in parts:
             matrix = ["-vf", "scale=out_color_matrix=bt709", "-colorspace", "bt709", "-pix_fmt", "yuv420p"]
-            arguments += [*matrix, "-c:v", "libx264", "-preset", "veryfast", "-crf", "18", "-movflags", "+faststart"]
+            arguments += [
+                *matrix,
+                "-c:v",
+                "libx264",
+                "-preset",
+                "veryfast",
+                "-tune",
+                "animation",
+                "-crf",
+                "20",
+                "-movflags",
+                "+faststart",
+            ]
             arguments += ["-f", "mp4", str(parts[".mp4"])]
         if self.gif:
             # a GIF has 256 colours, best chosen when all frames are known: so they are kept until then

@@ -215,8 +215,8 @@ def _caption(chosen: Chosen) -> Caption:
     config, env, request = chosen.saved.config, chosen.env, chosen.request
     game = atari_game(config.env.id)
     policy = "greedy" if chosen.greedy else "sampled"
-    rewards = "the signs of rewards" if clips_rewards(config.env) else "rewards"
-    lives = ", to the next lost life" if config.env.cut_on_life_loss and game else ""
+    rewards = "rewards' signs" if clips_rewards(config.env) else "rewards"
+    end = "the next lost life or the end" if config.env.cut_on_life_loss and game else "the end"
     return Caption(
         title=game.name if game else config.env.id,
         subtitle=(
@@ -226,7 +226,10 @@ def _caption(chosen: Chosen) -> Caption:
         action_names=env.action_names,
         steps_per_second=env.frames_per_second / env.frames_per_step,
         pixel_aspect=ATARI_ASPECT if game else 1.0,
-        value_meaning=f"of {rewards} from here on, discounted by {config.algorithm.gamma:g} a step{lives}",
+        value_meaning=(
+            f"the sum of {rewards} from here to {end},",
+            f"discounted by {config.algorithm.gamma:g} a step",
+        ),
         saliency=request.saliency,
     )
 
