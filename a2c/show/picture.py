@@ -128,8 +128,8 @@ class Painter:
         return panel
 
     def _saliency_legend(self) -> str:
-        what = "the value" if self.caption.saliency == "value" else "the chosen action's log-probability"
-        return f"glow: where a blur moves {what} most, by"
+        what = "the value" if self.caption.saliency == "value" else "log p of the action"
+        return f"glow: a blur there moves {what} by up to"
 
     def _row_font(self) -> Any:
         return _font(min(15, self.row - 3))
@@ -195,16 +195,16 @@ class Painter:
 
 
 def dyed(picture: np.ndarray, caption: Caption, thoughts: Thoughts, t: int) -> np.ndarray:
-    """A picture [H, W, 3] uint8, dimmed, and glowing where the saliency of step t is large; calm moments stay dark.
+    """A picture [H, W, 3] uint8, dimmed, and glowing with the root of the saliency of step t; calm moments stay dark.
 
-    The glow has few levels, as a map has: smooth ones would make a GIF ten times as large.
+    The glow has few levels, as a map has: a smooth one makes a GIF three times as large.
     """
     if thoughts.effects is None:
         return picture
     most = thoughts.effects[_first_recent(caption, t) : t + 1].max()
     height, width, _ = picture.shape
     heat = cv2.resize(thoughts.effects[t] / max(most, 1e-9), (width, height), interpolation=cv2.INTER_CUBIC)
-    heat = np.rint(np.clip(heat, 0.0, 1.0) * LEVELS)[:, :, None] / LEVELS
+    heat = np.rint(np.sqrt(np.clip(heat, 0.0, 1.0)) * LEVELS)[:, :, None] / LEVELS
     mixed: np.ndarray = (picture * (0.6 - 0.2 * heat) + np.array(GLOW, np.float32) * 0.6 * heat).astype(np.uint8)
     return mixed
 

@@ -57,8 +57,10 @@ def thumbnail(config: EnvConfig, game: PlayedGame, *, on_frame: Callable[[], Non
 def encode_gif(pictures: Sequence[np.ndarray], frames_per_second: float) -> bytes:
     """An endless GIF of pictures [H, W, 3] uint8."""
     first, *others = (Image.fromarray(picture).quantize(dither=Image.Dither.NONE) for picture in pictures)
+    # a GIF counts hundredths of a second: each frame starts at the nearest
+    starts = 10 * np.rint(np.arange(len(pictures) + 1) * 100 / frames_per_second).astype(int)
     buffer = BytesIO()
-    first.save(buffer, "GIF", save_all=True, append_images=others, duration=round(1000 / frames_per_second), loop=0)
+    first.save(buffer, "GIF", save_all=True, append_images=others, duration=np.diff(starts).tolist(), loop=0)
     return buffer.getvalue()
 
 
