@@ -212,10 +212,9 @@ def dyed(picture: np.ndarray, caption: Caption, thoughts: Thoughts, t: int) -> n
 def lines(caption: Caption, thoughts: Thoughts, t: int, step: Step) -> list[str]:
     """The same in two lines of text."""
     lives = f"lives {step.lives}  " if step.lives else ""
-    shares = zip(caption.action_names, thoughts.probabilities[t], strict=True)
-    bars = [f"{'▸' if action == step.action else ''}{name} {p:.0%}" for action, (name, p) in enumerate(shares)]
-    first = f"{caption.title}  score {step.score:g}  {lives}{_clock(caption, t)}  value {thoughts.values[t]:+.2f}"
-    return [first, "  ".join(bars)]
+    bars = [f"{name} {share:.0%}" for name, share in zip(caption.action_names, thoughts.probabilities[t], strict=True)]
+    state = f"{caption.title}  score {step.score:g}  {lives}{_clock(caption, t)}  value {thoughts.values[t]:+.2f}"
+    return [f"{state}  ▸{bars[step.action]}", "  ".join(bars)]
 
 
 def _clock(caption: Caption, t: int) -> str:

@@ -177,3 +177,17 @@ def test_the_best_the_worst_and_the_median_game():
     assert [chosen((3, 1, 2, 9, 1), choice) for choice in ("best", "worst", "median")] == [3, 1, 2]
     assert [chosen((5, 5, 1, 1), choice) for choice in ("best", "worst", "median")] == [0, 2, 3]
     assert [chosen((4,), choice) for choice in ("best", "worst", "median")] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "names"),
+    [
+        ({"id": "Pong"}, "NOOP FIRE RIGHT LEFT RIGHTFIRE LEFTFIRE"),
+        ({"id": "Breakout"}, "NOOP FIRE RIGHT LEFT"),
+        ({"id": "Catch"}, "LEFT STAY RIGHT"),
+    ],
+)
+def test_actions_have_their_names(settings, names):
+    env = make_filmed_env(small_config(env=settings).env)
+    assert env.action_names == names.split()
+    assert env.num_actions == len(names.split())

@@ -156,7 +156,7 @@ def test_a_saliency_glows_where_something_is_to_be_seen(tmp_path, catch_run, sal
         things = (game_box(b).max(axis=2) > 100).astype(np.uint8)
         distance = cv2.distanceTransform(1 - things, cv2.DIST_L2, 5)
         glowing += glow.sum()
-        assert not glow[distance > 200].any()
+        assert not glow[distance > 300].any()  # of 576 x 576: a move, a spot, and the way between two spots
     assert glowing > 1000
     assert GLOW[0] < 60 < min(GLOW[1:])
 
