@@ -593,7 +593,7 @@ def _print_watched(watched: Watched) -> None:
         f"{watched.length:,} steps, {seconds:.0f} s of play; {watched.policy}, game seed {watched.game_seed}"
     )
     for file in watched.files:
-        _print(f"{file}  {Path(file).stat().st_size / 1e6:.1f} MB")
+        _print(f"{file}  {Path(file).stat().st_size / 1e6:.2f} MB")
 
 
 def _print_comparison(report: Any, result: Any) -> None:

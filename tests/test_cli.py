@@ -29,7 +29,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["envs"], ["train", "--help"], ["bench", "--help"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["envs"], ["train", "--help"], ["bench", "--help"], ["watch", "--help"]]
+)
 def test_quick_answers_do_not_import_tensorflow(arguments):
     code = (
         "import sys; from a2c.cli import app\n"

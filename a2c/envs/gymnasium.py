@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import os
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -78,7 +79,7 @@ class ScalarEnvs:
             if not (self._started or np.isfinite(self._observations).all()):
                 raise ValueError("its first observations are NaN or infinite")
         except Exception as error:  # whatever the environment's own code does
-            if self._started:
+            if self._started or isinstance(error, UserError):
                 raise
             raise UserError(
                 f"The environment env.id={self._name} cannot be started: {_first_line(error)}{_place(error)}."
@@ -141,10 +142,13 @@ class Filmed(gym.Wrapper[Any, Any, Any, Any]):
         return pictures
 
     def _picture(self) -> np.ndarray:
-        picture: Any = self.env.render()
-        if np.ndim(picture) != 3 or np.shape(picture)[2] != 3 or picture.dtype != np.uint8:
-            raise ValueError(f"it renders no [height, width, 3] uint8 picture but {type(picture).__name__}")
-        return np.array(picture)  # some draw into one array again and again
+        try:
+            picture = np.array(self.env.render())  # a copy: some draw into one array again and again
+            if picture.ndim != 3 or picture.shape[2] != 3 or picture.dtype != np.uint8:
+                raise ValueError(f"a picture is [height, width, 3] uint8, not {picture.dtype} {picture.shape}")
+        except Exception as error:  # whatever the environment's own code does
+            raise UserError(f"The environment cannot be drawn: {_first_line(error)}{_place(error)}.") from error
+        return picture
 
 
 class AtariStart(gym.Wrapper[Any, Any, Any, Any]):
@@ -236,6 +240,7 @@ def registered_envs(config: EnvConfig, *, filmed: bool = False) -> ScalarEnvs:
             env = gym.make(spec, disable_env_checker=True, **options)
             if filmed:
                 _check_renders(env, config.id)
+                os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # with which Gymnasium's own draw
                 env = Filmed(gym.make(spec, render_mode="rgb_array", disable_env_checker=True, **options))
             env = _as_box(env, config.id)
             _check_actions(env, config.id)

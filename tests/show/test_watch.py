@@ -13,7 +13,7 @@ import cv2
 import imageio_ffmpeg
 import numpy as np
 import pytest
-from conftest import heed_sigint, watchable
+from conftest import heed_sigint, small_config, watchable
 from PIL import Image
 
 from a2c.cli import main
@@ -21,6 +21,7 @@ from a2c.config import UserError
 from a2c.evaluation import evaluate
 from a2c.show.picture import GAME, GLOW
 from a2c.show.watch import Request, make_video
+from a2c.training import train
 
 DRAWN = '''
 import gymnasium as gym
@@ -33,6 +34,7 @@ class Drawn(gym.Env):
     metadata = {"render_modes": ["rgb_array"], "render_fps": 20}
     observation_space = gym.spaces.Box(-1, 1, (4,), np.float32)
     action_space = gym.spaces.Discrete(2, start=5)
+    broken_at = None
 
     def __init__(self, render_mode=None):
         self.render_mode = render_mode
@@ -51,6 +53,8 @@ class Drawn(gym.Env):
         return self.numbers
 
     def render(self):
+        if self.render_mode == "rgb_array" and Drawn.broken_at == self.t:
+            raise RuntimeError("out of paint")
         return np.full((31, 47, 3), 25 * self.t, np.uint8)
 
 
@@ -141,6 +145,19 @@ def test_an_environment_of_ones_own_with_numbers_for_observations(monkeypatch, t
     assert np.abs(np.array(brightness) - 25 * np.arange(1, 10)).max() < 6
     assert watch(monkeypatch, drawn, *mine, "--saliency", "value") == 2
     assert "needs observations that are images" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("t", [0, 5])
+def test_an_environment_that_cannot_draw_is_told_and_stops_no_training(monkeypatch, tmp_path, drawn, capsys, t):
+    monkeypatch.setattr(sys.modules["drawn"].Drawn, "broken_at", t)
+    assert watch(monkeypatch, drawn, "--env", "drawn:Drawn-v0", "--out", tmp_path / "v.mp4") == 2
+    assert capsys.readouterr().err.startswith(
+        "a2c: The environment cannot be drawn: RuntimeError: out of paint (drawn.py, line "
+    )
+    assert list(tmp_path.iterdir()) == []
+    judged = {"evaluation": {"episodes": 1}, "logging": {"tensorboard": True}}
+    config = small_config(env={"id": "drawn:Drawn-v0"}, model={"name": "mlp", "conv_layers": None}, **judged)
+    train(config.model_copy(update={"total_env_steps": 64}), tmp_path / "run")
 
 
 @pytest.mark.parametrize("saliency", ["value", "policy"])
