@@ -40,9 +40,6 @@ class ScalarEnvs:
         frames_per_step: emulator frames in one step.
         frames_per_second: of the pictures, for eyes.
         name: for errors.
-
-    Attributes:
-        action_names: of each action, as the environment calls it.
     """
 
     def __init__(
@@ -64,7 +61,6 @@ class ScalarEnvs:
         self.observation_space = _kept_or_float(space)
         self.num_actions = int(actions.n)
         self.frames_per_step = frames_per_step
-        self.action_names = _action_names(self._envs[0], int(actions.start), self.num_actions)
         self._first_action = int(actions.start)
         self._observations = np.zeros((num_envs, *space.shape), self.observation_space.dtype)
         self._lives = np.zeros(num_envs, np.int32)
@@ -97,6 +93,14 @@ class ScalarEnvs:
             rewards[index] = float(reward)  # NumPy would take None for NaN
             terminated[index], truncated[index] = terminal, timed_out and not terminal
         return Outcome(self._observations.copy(), rewards, terminated, truncated, self._lives.copy())
+
+    @property
+    def action_names(self) -> list[str]:
+        """Of each action: as the environment calls it, as ALE's do, else its number."""
+        meanings: list[Any] = getattr(self._envs[0].unwrapped, "get_action_meanings", list)()
+        if len(meanings) != self.num_actions:
+            return [f"action {self._first_action + i}" for i in range(self.num_actions)]
+        return [str(meaning) for meaning in meanings]
 
     def take_pictures(self) -> list[np.ndarray]:
         """The pictures of the first environment since the last call, see `Filmed`."""
@@ -316,11 +320,6 @@ def _check_actions(env: Env, env_id: str) -> None:
 def _check_renders(env: Env, env_id: str) -> None:
     if "rgb_array" not in env.metadata.get("render_modes", ()):
         raise UserError(f"env.id={env_id} has no pictures to show: it does not offer render_mode rgb_array.")
-
-
-def _action_names(env: Env, first: int, count: int) -> list[str]:
-    meanings = getattr(env.unwrapped, "get_action_meanings", None)  # what ALE calls it, and others after it
-    return list(meanings()) if meanings else [f"action {first + i}" for i in range(count)]
 
 
 def _named(space: Any) -> str:

@@ -98,6 +98,9 @@ def think(learner: Learner, config: Config, steps: Iterable[Step], *, saliency: 
         steps: of the whole game, such as `replay` gives them.
         saliency: what the effects are on: the value, or the log-probability of the action that was taken. It needs
             observations that are images.
+
+    Raises:
+        UserError: where a number is not finite.
     """
     look = network(learner, config.runtime.mode)
     log_probabilities, values, maps = [], [], []
@@ -120,6 +123,8 @@ def think(learner: Learner, config: Config, steps: Iterable[Step], *, saliency: 
         _column(final_values, np.float32),
         np.zeros(1, np.float32),  # of a step after the last, which is an end
     )
+    if not (np.isfinite(log_probabilities).all() and np.isfinite(values).all() and np.isfinite(returns).all()):
+        raise UserError(f"The network or the rewards of {config.env.id} are not finite, so that nothing can be drawn.")
     return Thoughts(
         probabilities=np.exp(log_probabilities),
         values=np.array(values),

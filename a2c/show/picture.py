@@ -16,7 +16,7 @@ from matplotlib import get_data_path
 from PIL import Image, ImageDraw, ImageFont
 
 from a2c.show.game import Saliency, Step, Thoughts
-from a2c.show.saliency import channels_last
+from a2c.show.saliency import channels_last, is_image
 
 Colour = tuple[int, int, int]
 
@@ -27,6 +27,7 @@ PANEL = (848, 64, 408, 632)
 ATARI_ASPECT = 5 / 3  # width of a pixel over its height
 RECENT_SECONDS = 8.0  # what the curve shows, and what a saliency is compared with
 MOST_BARS = 18
+MOST_IMAGES = 15
 LEVELS = 5  # of the saliency, above none
 
 BACKGROUND: Colour = (15, 18, 24)
@@ -95,9 +96,10 @@ class Painter:
     def _background(self) -> np.ndarray:
         image = Image.new("RGB", (WIDTH, HEIGHT), BACKGROUND)
         draw = ImageDraw.Draw(image)
-        draw.text((MARGIN, 14), self.caption.title, TEXT, _font(26, bold=True))
-        start = MARGIN + draw.textlength(self.caption.title, _font(26, bold=True)) + 18
-        draw.text((start, 23), _shortened(draw, self.caption.subtitle, WIDTH - MARGIN - start), DIM, _font(16))
+        title = _shortened(self.caption.title, 400, _font(26, bold=True))
+        draw.text((MARGIN, 14), title, TEXT, _font(26, bold=True))
+        start = MARGIN + draw.textlength(title, _font(26, bold=True)) + 18
+        draw.text((start, 23), _shortened(self.caption.subtitle, WIDTH - MARGIN - start, _font(16)), DIM, _font(16))
         left, top, width, height = GAME
         draw.rectangle((left, top, left + width - 1, top + height - 1), (0, 0, 0))
         draw.rectangle((left, 702, left + width - 1, 705), RAISED)
@@ -112,7 +114,7 @@ class Painter:
         draw.text((0, 202), "probability of each action; the one taken is marked", DIM, _font(14))
         for row, action in enumerate(self.bars):
             y = 224 + row * self.row
-            draw.text((16, y + self.row // 2), self.caption.action_names[action], DIM, self._row_font(), anchor="lm")
+            draw.text((16, y + self.row // 2), self._name(action), DIM, self._row_font(), anchor="lm")
             draw.rectangle((140, y + 2, 340, y + self.row - 3), RAISED)
         draw.text((0, self.curve_top), "value", BLUE, _font(14, bold=True))
         draw.text((130, self.curve_top), "what came of it", GREEN, _font(14, bold=True))
@@ -131,6 +133,9 @@ class Painter:
         what = "the value" if self.caption.saliency == "value" else "log p of the action"
         return f"glow: a blur there moves {what} by up to"
 
+    def _name(self, action: int) -> str:
+        return _shortened(self.caption.action_names[action], 120, self._row_font())
+
     def _row_font(self) -> Any:
         return _font(min(15, self.row - 3))
 
@@ -144,10 +149,10 @@ class Painter:
         return np.rint(bottom - 6 - share * (bottom - top - 12)).astype(int)
 
     def _draw_observation(self, panel: np.ndarray, observation: np.ndarray) -> None:
-        if observation.ndim != 3:
+        if not is_image(observation):
             _draw_numbers(panel[92:188], observation)
             return
-        pictures = np.moveaxis(channels_last(observation), 2, 0)
+        pictures = np.moveaxis(channels_last(observation), 2, 0)[-MOST_IMAGES:]
         side = min(96, (PANEL[2] + 8) // len(pictures) - 8)
         for i, picture in enumerate(pictures):
             grey = cv2.resize(np.ascontiguousarray(picture), (side, side), interpolation=cv2.INTER_AREA)
@@ -186,7 +191,7 @@ class Painter:
             share = float(self.thoughts.probabilities[t, action])
             draw.text((408, middle), f"{share:.1%}", colour, self._row_font(), anchor="rm")
             if action == step.action:
-                draw.text((16, middle), self.caption.action_names[action], ORANGE, self._row_font(), anchor="lm")
+                draw.text((16, middle), self._name(action), ORANGE, self._row_font(), anchor="lm")
         draw.text((48, self.curve_top), f"{self.thoughts.values[t]:+.2f}", TEXT, _font(14))
         draw.text((258, self.curve_top), f"{self.thoughts.returns[t]:+.2f}", TEXT, _font(14))
         if self.thoughts.effects is not None:
@@ -234,7 +239,7 @@ def _recent(caption: Caption) -> int:
 def _draw_numbers(box: np.ndarray, observation: np.ndarray) -> None:
     """Bars of a vector's numbers, above or below a line; the longest is the largest."""
     height, width, _ = box.shape
-    numbers = observation.ravel().astype(np.float64)[: width // 2]
+    numbers = np.nan_to_num(observation.ravel().astype(np.float32))[: width // 2].astype(np.float64)
     middle = height // 2
     scaled = np.rint(numbers / max(np.abs(numbers).max(), 1e-9) * (middle - 2)).astype(int)
     step = min(48, width // len(numbers))
@@ -245,7 +250,7 @@ def _draw_numbers(box: np.ndarray, observation: np.ndarray) -> None:
 
 
 def _described(observation: np.ndarray) -> str:
-    if observation.ndim != 3:
+    if not is_image(observation):
         return f"{observation.size} numbers"
     height, width, channels = channels_last(observation).shape
     return f"{channels} grey image{'s' if channels > 1 else ''} of {width} x {height}{', newest last' * (channels > 1)}"
@@ -261,8 +266,8 @@ def _fit(shape: tuple[int, ...], pixel_aspect: float) -> tuple[int, int, int, in
     return left + (box_width - width) // 2, top + (box_height - height) // 2, width, height
 
 
-def _shortened(draw: ImageDraw.ImageDraw, text: str, width: float) -> str:
-    while draw.textlength(text, _font(16)) > width:
+def _shortened(text: str, width: float, font: Any) -> str:
+    while len(text) > 1 and font.getlength(text) > width:
         text = text[:-2].rstrip() + "…"
     return text
 

@@ -48,6 +48,11 @@ def spots(height: int, width: int) -> np.ndarray:
     return masks.reshape(GRID * GRID, height, width, 1)
 
 
+def is_image(observation: np.ndarray) -> bool:
+    """Whether the network takes it as one."""
+    return observation.ndim == 3 and observation.dtype == np.uint8
+
+
 def channels_last(image: np.ndarray) -> np.ndarray:
     """[H, W, C] of an image whose smaller outer axis is the channels, as the network takes it."""
     return np.moveaxis(image, 0, 2) if image.shape[0] < image.shape[2] else image

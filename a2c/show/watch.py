@@ -20,6 +20,7 @@ from a2c.progress import Stages
 from a2c.runtime import setup
 from a2c.show.game import Choice, Saliency, Step, Thoughts, choose, replay, think
 from a2c.show.picture import ATARI_ASPECT, Caption, Painter, dyed, lines
+from a2c.show.saliency import is_image
 from a2c.show.terminal import Screen
 from a2c.show.video import encoding
 from a2c.trajectory import Episode
@@ -185,7 +186,7 @@ def _choose(request: Request, saved: Saved, env: ScalarEnvs, stages: Stages) -> 
     with evaluation_envs(config, request.episodes, request.seed) as envs:
         demand_network(saved, envs.observation_space, envs.num_actions)
         learner = build_learner(config, envs.observation_space, envs.num_actions)
-        if request.saliency and len(learner.model.input_shape) != 4:
+        if request.saliency and not is_image(envs.observation_space.low):
             raise UserError(f"--saliency needs observations that are images, and those of {config.env.id} are not.")
         restore_weights(learner, saved)
         stages.at("playing", 0, request.episodes)

@@ -135,6 +135,15 @@ def test_the_network_says_what_the_learner_says():
     assert thoughts.effects is None
 
 
+def test_a_network_that_gives_no_numbers_is_told():
+    config = small_config(env={"id": "Catch"})
+    learner, (game, _) = played(config)
+    for variable in learner.model.variables:
+        variable.assign(np.full(variable.shape, np.nan))
+    with pytest.raises(UserError, match="are not finite"):
+        think(learner, config, replayed(config, game))
+
+
 def test_a_greedy_game_takes_the_most_probable_action():
     config = small_config(env={"max_frames_per_episode": 120})
     learner, (game, _) = played(config, greedy=True)

@@ -74,6 +74,15 @@ def test_bars_are_as_long_as_probabilities_and_the_action_taken_is_marked():
     assert not (later[middles[1]] == ORANGE).all(axis=1).any()
 
 
+def test_names_of_any_length_end_where_there_is_no_room():
+    long = caption(title="x" * 300, subtitle="y" * 900, action_names=["z" * 100, "B"])
+    frame = Painter(long, thoughts([[0.5, 0.5]])).frame(0, np.zeros((210, 160, 3), np.uint8))
+    left, _, width, _ = PANEL
+    assert (frame[:60, : left + width].max(axis=2) > 200).any()
+    assert not (frame[:60, left + width :].max(axis=2) > 60).any()
+    assert not (frame[300:304, left + 136 : left + 140].max(axis=2) > 60).any()
+
+
 @pytest.mark.parametrize(("actions", "rows"), [(1, 1), (18, 18), (40, 18)])
 def test_any_number_of_actions_finds_its_place(actions, rows):
     """Of many, those are shown that are most probable over the game, in their own order."""

@@ -78,10 +78,11 @@ def test_what_is_raised_on_the_way_leaves_no_file_and_spares_those_of_before(tmp
     assert files[0].read_bytes() == b"of before"
 
 
-def test_an_encoder_that_ends_early_is_told_and_leaves_nothing(tmp_path, monkeypatch):
-    """As on a full disk: a false ffmpeg that reads a little, complains and goes."""
+@pytest.mark.parametrize("reads", ["head -c 1000", "cat"])
+def test_an_encoder_that_fails_is_told_and_leaves_nothing(tmp_path, monkeypatch, reads):
+    """As on a full disk: a false ffmpeg that reads a little, or all, complains and goes."""
     false = tmp_path / "ffmpeg"
-    false.write_text("#!/bin/sh\nhead -c 1000 > /dev/null\necho 'No space left on device' >&2\nexit 1\n")
+    false.write_text(f"#!/bin/sh\n{reads} > /dev/null\necho 'No space left on device' >&2\nexit 1\n")
     false.chmod(0o755)
     monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", str(false))
     folder = tmp_path / "out"
