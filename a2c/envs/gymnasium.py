@@ -25,6 +25,9 @@ Env = gym.Env[Any, Any]
 FPS = 30.0  # of an environment that does not say how fast it is to be looked at
 ATARI_FPS = 60.0
 
+# Gymnasium's own environments draw with it, here into memory alone: no greeting, no search for a screen or for sound
+_QUIET_PYGAME = {"PYGAME_HIDE_SUPPORT_PROMPT": "1", "SDL_VIDEODRIVER": "dummy", "SDL_AUDIODRIVER": "dummy"}
+
 ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # else the emulator prints a banner
 
 
@@ -244,7 +247,8 @@ def registered_envs(config: EnvConfig, *, filmed: bool = False) -> ScalarEnvs:
             env = gym.make(spec, disable_env_checker=True, **options)
             if filmed:
                 _check_renders(env, config.id)
-                os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # with which Gymnasium's own draw
+                for name, value in _QUIET_PYGAME.items():
+                    os.environ.setdefault(name, value)
                 env = Filmed(gym.make(spec, render_mode="rgb_array", disable_env_checker=True, **options))
             env = _as_box(env, config.id)
             _check_actions(env, config.id)
