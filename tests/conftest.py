@@ -99,8 +99,8 @@ def catch_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def pong_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Its games are cut after 20 seconds."""
-    return watchable(tmp_path_factory, "Pong", env={"max_frames_per_episode": 1_200})
+    """Its games are cut after 10 seconds."""
+    return watchable(tmp_path_factory, "Pong", env={"max_frames_per_episode": 600})
 
 
 def watchable(factory: pytest.TempPathFactory, env_id: str, **sections: Any) -> Path:

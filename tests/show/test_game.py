@@ -21,8 +21,8 @@ gym.register_envs(ale_py)
 SETTINGS = {
     "native": {},
     "wrappers": {"backend": "wrappers"},
-    "fire, no-ops, lives": {"id": "Breakout", "sticky_action_probability": 0.0},
-    "sticky, all actions, wrappers": {"id": "Breakout", "full_action_space": True, "backend": "wrappers"},
+    "fire, no-ops, lives": {"id": "Breakout", "max_frames_per_episode": 4_000, "sticky_action_probability": 0.0},
+    "sticky, all actions, wrappers": {"id": "Seaquest", "full_action_space": True, "backend": "wrappers"},
     "frame limit inside a step": {"max_frames_per_episode": 202},
     "every frame": {"frame_skip": 1, "frame_stack": 2, "max_frames_per_episode": 60},
     "no frames of an emulator": {"id": "Catch"},
@@ -46,7 +46,7 @@ def replayed(config: Config, game: PlayedGame) -> list[Step]:
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_a_game_played_again_has_its_observations_rewards_lives_and_end(settings):
     """Against the environments of the evaluation themselves, given the same actions once more."""
-    config = small_config(env={"max_frames_per_episode": 1_200, **settings})
+    config = small_config(env={"max_frames_per_episode": 400, **settings})
     _, games = played(config)
     with evaluation_envs(config, 2, 3) as envs:
         observations = envs.reset()
