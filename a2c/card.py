@@ -11,7 +11,7 @@ from typing import Any
 
 from a2c.checkpoint import Saved, versions
 from a2c.config import EnvConfig, dump_config
-from a2c.envs import action_meanings, atari_game
+from a2c.envs import action_names, atari_game
 
 FORMAT = 1
 SAVEDMODEL, ONNX = "savedmodel", "policy.onnx"  # beside the card
@@ -49,7 +49,7 @@ def make_card(
             "probabilities": {"dtype": "float32", "shape": ["N", num_actions]},
             "value": {"dtype": "float32", "shape": ["N"]},
         },
-        "actions": action_meanings(config.env),
+        "actions": action_names(config.env),
         "observation": atari_preprocessing(config.env, game.rom) if game else {"as": f"{config.env.id} gives it"},
         "checks": list(checks),
         "files": {str(file.relative_to(folder)): _sha256(file) for file in sorted(folder.rglob("*")) if file.is_file()},

@@ -28,6 +28,7 @@ from a2c.config import Config, UserError, all_keys, changed, env_slug, load_conf
 if TYPE_CHECKING:
     from a2c.evaluation import EvalResult
     from a2c.progress import Progress
+    from a2c.show.watch import Watched
     from a2c.training import TrainSummary
 
 app = typer.Typer(
@@ -95,6 +96,21 @@ class ExportFormat(StrEnum):
 
     savedmodel = "savedmodel"
     onnx = "onnx"
+
+
+class GameChoice(StrEnum):
+    """One of some games."""
+
+    best = "best"
+    worst = "worst"
+    median = "median"
+
+
+class SaliencyChoice(StrEnum):
+    """What a saliency is on."""
+
+    value = "value"
+    policy = "policy"
 
 
 class Mode(StrEnum):
@@ -531,6 +547,52 @@ def doctor(
 
 
 @app.command()
+def watch(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="A run's folder or a checkpoint.")],
+    env: TrustedEnv = None,
+    episode: Annotated[GameChoice, typer.Option(help="Which of the games, by its score.")] = GameChoice.median,
+    episodes: Annotated[int, typer.Option(min=1, help="Whole games to choose from.")] = 5,
+    greedy: Greedy = None,
+    seed: EvaluationSeed = None,
+    saliency: Annotated[
+        SaliencyChoice | None,
+        typer.Option(help="Dye the places that move the value, or the chosen action's probability (policy)."),
+    ] = None,
+    terminal: Annotated[
+        bool, typer.Option("--terminal", help="Play it here as fast as it is, and write no video.")
+    ] = False,
+    out_path: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="FILE-OR-FOLDER",
+            help="FILE.mp4, FILE.gif, or a folder for both.  [default: RUN/videos]",
+        ),
+    ] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write what it was there.")] = None,
+) -> None:
+    """Show a whole game with what the agent sees, thinks of it and does: an MP4, and a GIF.
+
+    The MP4 has every frame of the emulator, 60 a second. The GIF is the same game in half the size, with every 4th
+    frame, 15 a second.
+    """
+    _check_target(json_file)
+    if terminal and out_path is not None:
+        raise UserError("--terminal writes no video, so --out has no meaning there; give one of them.")
+    watching = quietly("a2c.show.watch")
+    request = watching.Request(path, env, episode.value, episodes, greedy, seed, saliency and saliency.value)
+    stages = quietly("a2c.progress").StageBars(err) if err.is_terminal else None
+    if terminal:
+        screen = quietly("a2c.show.terminal").Screen(sys.stdout)
+        watched = watching.play_in_terminal(request, screen, stages, warn=_warn)
+    else:
+        watched = watching.make_video(request, out_path, stages, warn=_warn)
+    if json_file is not None:
+        watched.write(json_file)
+    _print_watched(watched)
+
+
+@app.command()
 def envs(
     as_json: Annotated[bool, typer.Option("--json", help="A list of objects instead of a table.")] = False,
 ) -> None:
@@ -718,6 +780,17 @@ def _print_evaluation(result: EvalResult) -> None:
     for name, value in result.protocol.items():
         table.add_row("protocol" if name == "name" else name.replace("_", " "), str(value))
     out.print(table)
+
+
+def _print_watched(watched: Watched) -> None:
+    seconds = watched.frames / watched.frames_per_second
+    scores = ", ".join(f"{score:g}" for score in sorted(watched.scores, reverse=True))
+    _print(
+        f"{watched.env}: the {watched.choice} of {len(watched.scores)} games ({scores}) scored {watched.score:g} in "
+        f"{watched.length:,} steps, {seconds:.0f} s of play; {watched.policy}, game seed {watched.game_seed}"
+    )
+    for file in watched.files:
+        _print(f"{file}  {Path(file).stat().st_size / 1e6:.2f} MB")
 
 
 def _print_comparison(report: Any, result: Any) -> None:

@@ -180,6 +180,7 @@ class EvaluationConfig(Section):
     every_env_steps: NonNegativeInt = 0  # 0 = only at the end
     episodes: NonNegativeInt = 0  # 0 = none
     greedy: bool = False  # the published A2C scores are of the sampled policy
+    video: bool = True  # the start of the median game for TensorBoard, where the environment has pictures
 
 
 class Config(Section):

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,13 @@ from a2c.trajectory import Episode
 
 MAX_ENVS = 8  # games played at once; part of the protocol, since it decides each game's seed
 DEFAULT_EPISODES = 20
+
+
+class PlayedGame(NamedTuple):
+    """One whole game, and what it takes to play it again: its seed and its actions."""
+
+    episode: Episode
+    actions: np.ndarray  # [episode.length] int32
 
 
 @dataclass(frozen=True)
@@ -89,7 +96,7 @@ def evaluate(
     setup(config.runtime, warn=warn)
     episodes = episodes or config.evaluation.episodes or DEFAULT_EPISODES
     greedy = config.evaluation.greedy if greedy is None else greedy
-    with _evaluation_envs(config, episodes, seed) as envs:
+    with evaluation_envs(config, episodes, seed) as envs:
         demand_network(saved, envs.observation_space, envs.num_actions)
         learner = build_learner(config, envs.observation_space, envs.num_actions)
         restore_weights(learner, saved)
@@ -111,12 +118,12 @@ def evaluate_learner(
     *,
     on_episode: Callable[[Episode], None] = lambda episode: None,
     on_step: Callable[[], None] = lambda: None,
-) -> EvalResult:
-    """The evaluation that `config.evaluation` asks for, with the learner as it stands; callbacks as of `play`."""
+) -> tuple[EvalResult, list[PlayedGame]]:
+    """The evaluation that `config.evaluation` asks for, with the learner as it stands; the rest as of `play`."""
     episodes, greedy = config.evaluation.episodes, config.evaluation.greedy
-    with _evaluation_envs(config, episodes, None) as envs:
+    with evaluation_envs(config, episodes, None) as envs:
         played = play(learner, envs, episodes, greedy=greedy, seed=config.seed, on_episode=on_episode, on_step=on_step)
-    return _result(config, checkpoint, env_steps, played, greedy=greedy, seed=config.seed)
+    return _result(config, checkpoint, env_steps, played, greedy=greedy, seed=config.seed), played
 
 
 def play(
@@ -128,7 +135,7 @@ def play(
     seed: int,
     on_episode: Callable[[Episode], None] = lambda episode: None,
     on_step: Callable[[], None] = lambda: None,
-) -> list[Episode]:
+) -> list[PlayedGame]:
     """Play `episodes` whole games, the first ceil or floor(episodes / B) of every sub-environment.
 
     Args:
@@ -146,7 +153,8 @@ def play(
     b = envs.num_envs
     quota = np.array([episodes // b + (i < episodes % b) for i in range(b)])
     action_seed = stream_seed(seed, "evaluation actions")
-    played: list[Episode] = []
+    played: list[PlayedGame] = []
+    running: list[list[int]] = [[] for _ in range(b)]  # the actions of the games under way
     observations = envs.reset()
     draws = 0
     while len(played) < episodes:
@@ -156,13 +164,16 @@ def play(
         else:
             actions, _ = learner.act(observations, np.array([action_seed, draws], np.int64))
         draws += 1
+        for game, action in zip(running, actions.tolist(), strict=True):
+            game.append(action)
         step = envs.step(actions)
         observations = step.observations
         for episode in step.episodes:
             if episode.number < quota[episode.env_index]:
-                played.append(episode)
+                played.append(PlayedGame(episode, np.array(running[episode.env_index], np.int32)))
                 on_episode(episode)
-    return sorted(played, key=lambda episode: (episode.env_index, episode.number))
+            running[episode.env_index] = []
+    return sorted(played, key=lambda game: (game.episode.env_index, game.episode.number))
 
 
 def _load(
@@ -189,16 +200,18 @@ def _seed(config: Config, seed: int | None) -> int:
     return config.seed if seed is None else seed
 
 
-def _evaluation_envs(config: Config, episodes: int, seed: int | None) -> VecEnv:
+def evaluation_envs(config: Config, episodes: int, seed: int | None) -> VecEnv:
+    """The environments of so many games; the seed is the run's own where none is given."""
     # every game on a seed of its own, so that it can be played again alone
     env = config.env.model_copy(update={"num_envs": min(episodes, MAX_ENVS), "reseed_after": 0})
     return make_vec_env(env, seed=_seed(config, seed), stream="evaluation")
 
 
 def _result(
-    config: Config, checkpoint: str, env_steps: int, played: list[Episode], *, greedy: bool, seed: int
+    config: Config, checkpoint: str, env_steps: int, played: list[PlayedGame], *, greedy: bool, seed: int
 ) -> EvalResult:
-    scores = np.array([episode.episode_return for episode in played])
+    episodes = [game.episode for game in played]
+    scores = np.array([episode.episode_return for episode in episodes])
     game = atari_game(config.env.id)
     n = len(scores)
     return EvalResult(
@@ -216,9 +229,9 @@ def _result(
         maximum=float(scores.max()),
         published=_published(config, greedy=greedy),
         human_normalized=human_normalized(game, float(scores.mean())) if game else None,
-        returns=tuple(episode.episode_return for episode in played),
-        lengths=tuple(episode.length for episode in played),
-        seeds=tuple(episode.seed for episode in played),
+        returns=tuple(episode.episode_return for episode in episodes),
+        lengths=tuple(episode.length for episode in episodes),
+        seeds=tuple(episode.seed for episode in episodes),
         protocol=_protocol(config, n, is_atari=game is not None),
         versions=versions(),
     )

@@ -195,6 +195,13 @@ class TensorBoardWriter:
         """Add one event with a histogram of each array, by their tags."""
         self._add(env_steps, summary=self.summaries.histogram_summary(arrays))
 
+    def write_image(self, env_steps: int, tag: str, encoded: bytes, width: int, height: int) -> None:
+        """Add an image as a file of it is; an animated GIF moves in TensorBoard."""
+        image = self.summary_pb2.Summary.Image(width=width, height=height, colorspace=3, encoded_image_string=encoded)
+        summary = self.summary_pb2.Summary()
+        summary.value.add(tag=tag, image=image)
+        self._add(env_steps, summary=summary)
+
     def sync(self) -> None:
         """Bring what was written to the disk."""
         os.fsync(self.file.fileno())
@@ -238,12 +245,19 @@ class Writers:
             arrays = {f"weights/{name}": array for name, array in weights().items()}
             self.events.write_histograms(record.env_steps, arrays)
 
-    def write_evaluation(self, result: Mapping[str, Any]) -> None:
-        """Write a line of an evaluation; its single numbers become scalars."""
+    def write_evaluation(self, result: Mapping[str, Any], game: tuple[bytes, int, int] | None = None) -> None:
+        """Write a line of an evaluation; its single numbers become scalars.
+
+        Args:
+            result: the values of an `EvalResult`.
+            game: one of its games, for TensorBoard: an encoded image, its width and its height.
+        """
         self.evaluations.write(result)
         if self.events:
             names = ("mean", "median", "standard_error", "human_normalized")
             self.events.write(result["env_steps"], {f"{EVALUATION}/{name}": result[name] for name in names})
+            if game is not None:
+                self.events.write_image(result["env_steps"], f"{EVALUATION}/game", *game)
 
     def sync(self) -> None:
         """Bring to the disk what was written."""

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 from rich.table import Table
 
@@ -108,6 +108,41 @@ class LiveProgress(Progress):
     def _draw(self, evaluation: str) -> None:
         self._evaluation = evaluation
         self.live.update(Group(self.bar, *self.numbers, *([evaluation] if evaluation else [])), refresh=True)
+
+
+class Stages:
+    """What is shown of something that is done in stages of seconds to minutes: nothing here. A context."""
+
+    def __enter__(self) -> Stages:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to put back."""
+
+    def at(self, stage: str, done: int, total: int) -> None:
+        """Told how far a stage is."""
+
+
+class StageBars(Stages):
+    """A bar with an ETA for each stage; they go when all is done."""
+
+    def __init__(self, console: Console) -> None:
+        columns = (TextColumn("{task.description:<18}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self.bar = Bar(*columns, console=console, transient=True)
+        self.tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> StageBars:
+        self.bar.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.__exit__(None, None, None)
+
+    def at(self, stage: str, done: int, total: int) -> None:
+        """Move its bar."""
+        if stage not in self.tasks:
+            self.tasks[stage] = self.bar.add_task(stage, total=total)
+        self.bar.update(self.tasks[stage], completed=done)
 
 
 def _numbers(record: Record) -> Table:

@@ -17,7 +17,7 @@ import yaml
 from a2c.checkpoint import Checkpoints, Saved, demand_network, find_checkpoint, resume_command, versions
 from a2c.config import SCHEMA, Config, UserError, all_keys, dump_config, lookup
 from a2c.envs import make_vec_env
-from a2c.evaluation import EvalResult, evaluate_learner
+from a2c.evaluation import EvalResult, PlayedGame, evaluate_learner
 from a2c.files import write_atomically
 from a2c.incident import Incidents
 from a2c.learner import Learner, build_learner
@@ -26,6 +26,8 @@ from a2c.metrics import Counters, Record, Writers, make_record
 from a2c.progress import Progress
 from a2c.rollout import build_collector
 from a2c.runtime import setup
+from a2c.show.game import choose
+from a2c.show.thumbnail import Gif, thumbnail
 from a2c.trajectory import Episode
 
 # What may be another in a run that goes on, besides its length. All else would make it another run.
@@ -188,7 +190,7 @@ class Judge:
             self.stop.watch(self.view.evaluating, scores, self.config.evaluation.episodes)
 
         try:
-            result = evaluate_learner(
+            result, played = evaluate_learner(
                 self.learner,
                 self.config,
                 str(self.run_dir),
@@ -196,12 +198,19 @@ class Judge:
                 on_episode=on_episode,
                 on_step=self.stop.check,
             )
+            video = self._video(played)
         except StoppedError:
             return None
         self.counters.evaluated = self.counters.env_steps
         with _saving(self.run_dir, self.config):
-            self.writers.write_evaluation(asdict(result))
+            self.writers.write_evaluation(asdict(result), video)
         return result
+
+    def _video(self, played: list[PlayedGame]) -> Gif | None:
+        """The start of the median game, where there is a TensorBoard to show it and the environment has pictures."""
+        if self.writers.events is None or not self.config.evaluation.video:
+            return None
+        return thumbnail(self.config.env, choose(played, "median"), on_frame=self.stop.check)
 
 
 class StoppedError(Exception):

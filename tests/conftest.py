@@ -4,6 +4,7 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -86,3 +87,28 @@ def run_config(
 def heed_sigint() -> None:
     """For new processes: where the tests run in the background of a shell, SIGINT is ignored from birth."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+# --- run folders of agents to watch, of the whole session ---------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def catch_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return watchable(tmp_path_factory, "Catch", seed=7)
+
+
+@pytest.fixture(scope="session")
+def pong_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its games are cut after 10 seconds."""
+    return watchable(tmp_path_factory, "Pong", env={"max_frames_per_episode": 600})
+
+
+def watchable(factory: pytest.TempPathFactory, env_id: str, **sections: Any) -> Path:
+    """A run folder, after a moment of training."""
+    from a2c.training import train  # imports TensorFlow: most files do without it here
+
+    folder = factory.mktemp("watchable") / "run"
+    sections = {"total_env_steps": 64, "logging": {"tensorboard": False}, **sections}
+    env = {"id": env_id, **sections.pop("env", {})}
+    train(small_config(env=env, **sections), folder)
+    return folder

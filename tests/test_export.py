@@ -22,7 +22,7 @@ from a2c import export as exporting
 from a2c.checkpoint import find_checkpoint, restore_weights
 from a2c.cli import main
 from a2c.config import Config, CrashError, UserError
-from a2c.envs import action_meanings, make_vec_env
+from a2c.envs import action_names, make_vec_env
 from a2c.export import export
 from a2c.learner import build_learner
 from a2c.training import train
@@ -218,17 +218,18 @@ def test_actions_have_the_names_that_the_emulator_gives_them(full):
     config = small_config(env={"id": "Breakout", "full_action_space": full}).env
     gym.register_envs(ale_py)
     with gym.make("ALE/Breakout-v5", full_action_space=full) as env:
-        assert action_meanings(config) == env.unwrapped.get_action_meanings()
+        assert action_names(config) == env.unwrapped.get_action_meanings()
     with make_vec_env(config, seed=0) as envs:  # what is trained on is the native environment
         native = [action.name for action in envs._simulator._envs.ale.get_action_set()]
-    assert action_meanings(config) == native
+    assert action_names(config) == native
 
 
 @pytest.mark.parametrize(
-    ("env_id", "names"), [("Catch", ["left", "stay", "right"]), ("Chain", ["left", "right"]), ("CartPole-v1", None)]
+    ("env_id", "names"),
+    [("Catch", ["LEFT", "STAY", "RIGHT"]), ("Chain", ["LEFT", "RIGHT"]), ("CartPole-v1", ["action 0", "action 1"])],
 )
 def test_actions_of_other_environments(env_id, names):
-    assert action_meanings(small_config(env={"id": env_id}).env) == names
+    assert action_names(small_config(env={"id": env_id}).env) == names
 
 
 # --- what goes wrong --------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """The loop: what a run writes, that it repeats itself, and that resuming gives the bits of a run never stopped."""
 
+import io
 import json
 import os
 import signal
@@ -8,12 +9,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import yaml
 from conftest import small_config
 from killing import scalars
+from PIL import Image
 from tensorflow.python.summary.summary_iterator import summary_iterator
 
 from a2c.checkpoint import read_checkpoint, step_files
@@ -232,6 +235,7 @@ def test_an_evaluation_that_a_signal_cuts_short_is_made_up_for(tmp_path, at):
     made_up = (cut / "evaluations.jsonl").read_text().replace(str(cut), str(tmp_path / "whole"))
     assert made_up == (tmp_path / "whole" / "evaluations.jsonl").read_text()
     assert evaluation_scalars(cut) == evaluation_scalars(tmp_path / "whole")
+    assert evaluation_videos(cut) == evaluation_videos(tmp_path / "whole")
     assert train(config, cut, resume=True).evaluation is None
     assert evaluation_scalars(cut) == evaluation_scalars(tmp_path / "whole")  # behind the mark of a session's start
 
@@ -245,20 +249,51 @@ def test_an_evaluation_beyond_the_checkpoint_is_cut_off(tmp_path):
     (killed / "evaluations.jsonl").write_text((tmp_path / "whole" / "evaluations.jsonl").read_text()[:-20])
     writer = TensorBoardWriter(killed, config, env_steps=128, evaluated=0)
     writer.write(128, {"evaluation/mean": 9.0})
+    writer.write_image(128, "evaluation/game", b"of then", 1, 1)
     writer.close()
     train(config, killed, resume=True)
     assert [line["env_steps"] for line in lines(killed / "evaluations.jsonl")] == [128, 224, 320]
     assert evaluation_scalars(killed) == evaluation_scalars(tmp_path / "whole")
+    assert evaluation_videos(killed) == evaluation_videos(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    ("env_id", "sections", "steps"),
+    [
+        ("Catch", {}, [128, 224, 320]),
+        ("Catch", {"evaluation": {**JUDGED, "video": False}}, []),
+        ("Chain", {"model": {"name": "mlp", "conv_layers": None}}, []),  # it has no pictures
+    ],
+)
+def test_tensorboard_shows_the_median_game_of_each_evaluation(run_dir, env_id, sections, steps):
+    config = small_config(env={"id": env_id}, **{"evaluation": JUDGED, **sections})
+    train(config, run_dir)
+    videos = evaluation_videos(run_dir)
+    assert [step for step, _ in videos] == steps
+    for _, image in videos:
+        with Image.open(io.BytesIO(image.encoded_image_string)) as gif:
+            assert gif.format == "GIF"
+            assert gif.size == (image.width, image.height) == (192, 192)
+            assert gif.n_frames == 11  # of one ball
+            assert gif.info["duration"] == 120  # milliseconds: 8 frames a second, in the GIF's hundredths
 
 
 def evaluation_scalars(run_dir) -> list[tuple[int, float]]:
     """Every mean in the event files, oldest first, with nothing hidden."""
+    return [(step, value.simple_value) for step, value in evaluation_values(run_dir, "evaluation/mean")]
+
+
+def evaluation_videos(run_dir) -> list[tuple[int, Any]]:
+    return [(step, value.image) for step, value in evaluation_values(run_dir, "evaluation/game")]
+
+
+def evaluation_values(run_dir, tag) -> list[tuple[int, Any]]:
     return [
-        (event.step, value.simple_value)
+        (event.step, value)
         for file in sorted(run_dir.glob("events*"))
         for event in summary_iterator(str(file))
         for value in event.summary.value
-        if value.tag == "evaluation/mean"
+        if value.tag == tag
     ]
 
 

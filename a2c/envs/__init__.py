@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from contextlib import closing
+from typing import TYPE_CHECKING
 
 from a2c.config import EnvConfig
 from a2c.envs.games import Game, atari_game, game_names, games, human_normalized, published_a2c
 from a2c.envs.vector import Simulator, VecEnv, episode_seed
 
+if TYPE_CHECKING:
+    from a2c.envs.gymnasium import ScalarEnvs
+
 __all__ = [
     "Game",
     "VecEnv",
-    "action_meanings",
+    "action_names",
     "atari_game",
+    "clips_rewards",
     "episode_seed",
     "game_names",
     "games",
     "human_normalized",
+    "make_filmed_env",
     "make_simulator",
     "make_vec_env",
     "published_a2c",
@@ -41,11 +47,17 @@ def make_vec_env(config: EnvConfig, *, seed: int, stream: str = "train") -> VecE
     return VecEnv(
         make_simulator(config),
         name=game.name if game else config.id.rpartition(":")[2],
-        clips_rewards=config.reward_clipping == "sign" or (config.reward_clipping == "auto" and game is not None),
+        clips_rewards=clips_rewards(config),
         seed=seed,
         stream=stream,
         reseed_after=config.reseed_after if game else 0,  # elsewhere seeds are cheap
     )
+
+
+def clips_rewards(config: EnvConfig) -> bool:
+    """Whether the loss is to see only the sign of rewards."""
+    choice = config.reward_clipping
+    return choice == "sign" or (choice == "auto" and atari_game(config.id) is not None)
 
 
 def make_simulator(config: EnvConfig) -> Simulator:
@@ -69,8 +81,8 @@ def make_simulator(config: EnvConfig) -> Simulator:
     return NativeAtari(config, game)
 
 
-def action_meanings(config: EnvConfig) -> list[str] | None:
-    """What each action of an environment is called, in order; None where it does not say.
+def action_names(config: EnvConfig) -> list[str]:
+    """What each action of an environment is called, in order.
 
     Raises:
         UserError: as `make_vec_env`.
@@ -79,4 +91,18 @@ def action_meanings(config: EnvConfig) -> list[str] | None:
 
     game, one = atari_game(config.id), config.model_copy(update={"num_envs": 1})
     with closing(registered_envs(one) if game is None else atari_envs(one, game)) as envs:
-        return envs.action_meanings()
+        return envs.action_names
+
+
+def make_filmed_env(config: EnvConfig) -> ScalarEnvs:
+    """One environment of which pictures are kept; it plays what `make_simulator`'s do, bit for bit.
+
+    The native environment cannot draw, so an Atari game is that of the wrapper stack.
+
+    Raises:
+        UserError: as `make_vec_env`, and where the environment has no pictures.
+    """
+    from a2c.envs.gymnasium import atari_envs, registered_envs
+
+    alone, game = config.model_copy(update={"num_envs": 1}), atari_game(config.id)
+    return registered_envs(alone, filmed=True) if game is None else atari_envs(alone, game, filmed=True)

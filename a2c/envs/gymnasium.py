@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import os
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,11 @@ from a2c.envs.toy import TOYS
 from a2c.envs.vector import Outcome
 
 Env = gym.Env[Any, Any]
+FPS = 30.0  # of an environment that does not say how fast it is to be looked at
+ATARI_FPS = 60.0
+
+# Gymnasium's own environments draw with it, here into memory alone: no greeting, no search for a screen or for sound
+_QUIET_PYGAME = {"PYGAME_HIDE_SUPPORT_PROMPT": "1", "SDL_VIDEODRIVER": "dummy", "SDL_AUDIODRIVER": "dummy"}
 
 ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # else the emulator prints a banner
 
@@ -35,13 +41,23 @@ class ScalarEnvs:
         make: makes one of them.
         num_envs: B.
         frames_per_step: emulator frames in one step.
+        frames_per_second: of the pictures, for eyes.
         name: for errors.
     """
 
-    def __init__(self, make: Callable[[], Env], num_envs: int, *, frames_per_step: int, name: str) -> None:
+    def __init__(
+        self,
+        make: Callable[[], Env],
+        num_envs: int,
+        *,
+        frames_per_step: int,
+        frames_per_second: float | None = None,
+        name: str,
+    ) -> None:
         self._name = name
         self._started = False
         self._envs = [make() for _ in range(num_envs)]
+        self.frames_per_second = frames_per_second or float(self._envs[0].metadata.get("render_fps") or FPS)
         space, actions = self._envs[0].observation_space, self._envs[0].action_space
         assert isinstance(space, Box) and isinstance(actions, Discrete)
         self.num_envs = num_envs
@@ -62,7 +78,7 @@ class ScalarEnvs:
             if not (self._started or np.isfinite(self._observations).all()):
                 raise ValueError("its first observations are NaN or infinite")
         except Exception as error:  # whatever the environment's own code does
-            if self._started:
+            if self._started or isinstance(error, UserError):
                 raise
             raise UserError(
                 f"The environment env.id={self._name} cannot be started: {_first_line(error)}{_place(error)}."
@@ -81,10 +97,17 @@ class ScalarEnvs:
             terminated[index], truncated[index] = terminal, timed_out and not terminal
         return Outcome(self._observations.copy(), rewards, terminated, truncated, self._lives.copy())
 
-    def action_meanings(self) -> list[str] | None:
-        """What each action is called, where the environments say so as Atari's do."""
-        meanings = getattr(self._envs[0].unwrapped, "get_action_meanings", None)
-        return None if meanings is None else [str(meaning) for meaning in meanings()]
+    @property
+    def action_names(self) -> list[str]:
+        """Of each action: as the environment calls it, as ALE's do, else its number."""
+        meanings: list[Any] = getattr(self._envs[0].unwrapped, "get_action_meanings", list)()
+        if len(meanings) != self.num_actions:
+            return [f"action {self._first_action + i}" for i in range(self.num_actions)]
+        return [str(meaning) for meaning in meanings]
+
+    def take_pictures(self) -> list[np.ndarray]:
+        """The pictures of the first environment since the last call, see `Filmed`."""
+        return self._envs[0].get_wrapper_attr("take_pictures")()  # type: ignore[no-any-return]
 
     def close(self) -> None:
         """Close each environment."""
@@ -99,6 +122,40 @@ class ScalarEnvs:
             )
         self._observations[index] = observation
         self._lives[index] = info.get("lives", 0)
+
+
+class Filmed(gym.Wrapper[Any, Any, Any, Any]):
+    """Keeps a picture [H, W, 3] uint8 of the start and of every frame; stands below whatever skips frames."""
+
+    def __init__(self, env: Env) -> None:
+        super().__init__(env)
+        self._pictures: list[np.ndarray] = []
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Forget what was before, and look."""
+        answer = self.env.reset(seed=seed, options=options)
+        self._pictures = [self._picture()]
+        return answer
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Do it, and look."""
+        answer = self.env.step(action)
+        self._pictures.append(self._picture())
+        return answer
+
+    def take_pictures(self) -> list[np.ndarray]:
+        """Those since the last call."""
+        pictures, self._pictures = self._pictures, []
+        return pictures
+
+    def _picture(self) -> np.ndarray:
+        try:
+            picture = np.array(self.env.render())  # a copy: some draw into one array again and again
+            if picture.ndim != 3 or picture.shape[2] != 3 or picture.dtype != np.uint8:
+                raise ValueError(f"a picture is [height, width, 3] uint8, not {picture.dtype} {picture.shape}")
+        except Exception as error:  # whatever the environment's own code does
+            raise UserError(f"The environment cannot be drawn: {_first_line(error)}{_place(error)}.") from error
+        return picture
 
 
 class AtariStart(gym.Wrapper[Any, Any, Any, Any]):
@@ -139,7 +196,7 @@ class AtariStart(gym.Wrapper[Any, Any, Any, Any]):
         return observation, reward, terminated, not terminated and self._frames >= self._max_frames, info
 
 
-def atari_envs(config: EnvConfig, game: Game) -> ScalarEnvs:
+def atari_envs(config: EnvConfig, game: Game, *, filmed: bool = False) -> ScalarEnvs:
     """The classic wrapper stack, frame for frame what the native vector environment shows, and slower."""
 
     def make() -> Env:
@@ -150,10 +207,12 @@ def atari_envs(config: EnvConfig, game: Game) -> ScalarEnvs:
             repeat_action_probability=config.sticky_action_probability,
             full_action_space=config.full_action_space,
             max_num_frames_per_episode=None,  # AtariStart counts
+            render_mode="rgb_array" if filmed else None,
             disable_env_checker=True,
         )
+        env = AtariStart(env, config)
         env = AtariPreprocessing(
-            AtariStart(env, config),
+            Filmed(env) if filmed else env,
             noop_max=0,  # AtariStart does them
             frame_skip=config.frame_skip,
             screen_size=config.screen_size,
@@ -166,14 +225,18 @@ def atari_envs(config: EnvConfig, game: Game) -> ScalarEnvs:
         space = Box(0, 255, (config.screen_size, config.screen_size, config.frame_stack), np.uint8)
         return TransformObservation(env, lambda frames: np.moveaxis(frames, 0, 2), space)
 
-    return ScalarEnvs(make, config.num_envs, frames_per_step=config.frame_skip, name=game.name)
+    frames_per_step = config.frame_skip
+    return ScalarEnvs(
+        make, config.num_envs, frames_per_step=frames_per_step, frames_per_second=ATARI_FPS, name=game.name
+    )
 
 
-def registered_envs(config: EnvConfig) -> ScalarEnvs:
+def registered_envs(config: EnvConfig, *, filmed: bool = False) -> ScalarEnvs:
     """A toy, any registered id, or `module:Id-v0`.
 
     Raises:
-        UserError: if there is no such environment, if it cannot be made, or if its spaces are of another kind.
+        UserError: if there is no such environment, if it cannot be made, if its spaces are of another kind, or if it
+            is to be `filmed` and renders no pictures.
     """
     env_id = TOYS.get(config.id, config.id)
     spec = _find(env_id)
@@ -181,7 +244,13 @@ def registered_envs(config: EnvConfig) -> ScalarEnvs:
 
     def make() -> Env:
         try:
-            env = _as_box(gym.make(spec, disable_env_checker=True, **options), config.id)
+            env = gym.make(spec, disable_env_checker=True, **options)
+            if filmed:
+                _check_renders(env, config.id)
+                for name, value in _QUIET_PYGAME.items():
+                    os.environ.setdefault(name, value)
+                env = Filmed(gym.make(spec, render_mode="rgb_array", disable_env_checker=True, **options))
+            env = _as_box(env, config.id)
             _check_actions(env, config.id)
         except UserError:
             raise
@@ -250,6 +319,11 @@ def _check_actions(env: Env, env_id: str) -> None:
         raise UserError(f"env.id={env_id} has the actions {_named(actions)}; only a Discrete action space is allowed.")
     if not 1 <= actions.n < 2**31:
         raise UserError(f"env.id={env_id} has {actions.n} actions; 1 to {2**31 - 1} are allowed.")
+
+
+def _check_renders(env: Env, env_id: str) -> None:
+    if "rgb_array" not in env.metadata.get("render_modes", ()):
+        raise UserError(f"env.id={env_id} has no pictures to show: it does not offer render_mode rgb_array.")
 
 
 def _named(space: Any) -> str:

@@ -27,13 +27,20 @@ class Catch(gym.Env[np.ndarray, np.int64]):
         grid: rows and columns.
         screen_size: pixels of each side; what is left over by whole cells stays black.
         balls: in one episode.
+        render_mode: rgb_array, or nothing.
     """
 
-    def __init__(self, *, grid: int = 12, screen_size: int = 84, balls: int = 1) -> None:
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 8}  # noqa: RUF012 (as Gymnasium declares it)
+    COLOURS = ((16, 20, 26), (240, 160, 48), (120, 190, 240))  # background, ball, paddle
+
+    def __init__(
+        self, *, grid: int = 12, screen_size: int = 84, balls: int = 1, render_mode: str | None = None
+    ) -> None:
         if not 2 <= grid <= screen_size or balls < 1:
             raise ValueError(f"Catch needs 2 <= grid <= screen_size and balls >= 1, not {grid}, {screen_size}, {balls}")
         self.grid = grid
         self.balls = balls
+        self.render_mode = render_mode
         self.observation_space = Box(0, 255, (screen_size, screen_size, 1), np.uint8)
         self.action_space = Discrete(3)
 
@@ -58,9 +65,16 @@ class Catch(gym.Env[np.ndarray, np.int64]):
             self._drop()
         return self._draw(), reward, terminated, False, {}
 
+    def render(self) -> np.ndarray:
+        """A colour picture [16 x grid, 16 x grid, 3] uint8 of what `_draw` shows in grey."""
+        cells = np.full((self.grid, self.grid, 3), self.COLOURS[0], np.uint8)
+        cells[self._row, self._column] = self.COLOURS[1]
+        cells[self.grid - 1, self._paddle] = self.COLOURS[2]
+        return cells.repeat(16, axis=0).repeat(16, axis=1)
+
     def get_action_meanings(self) -> list[str]:
-        """As Atari environments have it."""
-        return ["left", "stay", "right"]
+        """The names of the actions, as ALE offers them."""
+        return ["LEFT", "STAY", "RIGHT"]
 
     def _drop(self) -> None:
         self._row, self._column = 0, int(self.np_random.integers(self.grid))

@@ -1,0 +1,166 @@
+"""One game again, from its seed and its actions: what was seen, done and received, and a picture of every frame.
+
+T = length of the game, A = num_actions, G = `saliency.GRID`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from a2c.config import Config, UserError
+from a2c.envs import clips_rewards
+from a2c.envs.gymnasium import ScalarEnvs
+from a2c.evaluation import PlayedGame
+from a2c.learner import Learner, compiled
+from a2c.returns import n_step_returns
+from a2c.show.saliency import effects
+
+Choice = Literal["best", "worst", "median"]
+Saliency = Literal["value", "policy"]
+
+
+class Step(NamedTuple):
+    """One agent step of a game."""
+
+    observation: np.ndarray  # [*obs]: what the network acted on
+    action: int
+    reward: float  # raw
+    score: float  # sum of the raw rewards, this one included
+    lives: int  # after it; 0 where the environment has none
+    life_lost: bool  # and the game goes on
+    terminated: bool
+    truncated: bool
+    next_observation: np.ndarray  # [*obs]
+    pictures: list[np.ndarray]  # [H, W, 3] uint8 each: after every frame of the step, the skipped ones too
+
+
+class Thoughts(NamedTuple):
+    """What the network made of each step of a game, and what came of it."""
+
+    probabilities: np.ndarray  # [T, A] float32
+    values: np.ndarray  # [T] float32
+    returns: np.ndarray  # [T] float32: discounted, of the rewards as the loss sees them; what the values estimate
+    effects: np.ndarray | None  # [T, G, G] float32: see `saliency.effects`
+
+
+def choose(played: Sequence[PlayedGame], choice: Choice) -> PlayedGame:
+    """The game with the best, worst or median score; of an even number the lower median, of equals the first."""
+    ranked = sorted(played, key=lambda game: game.episode.episode_return)
+    if choice == "best":
+        return max(played, key=lambda game: game.episode.episode_return)
+    return ranked[0 if choice == "worst" else (len(ranked) - 1) // 2]
+
+
+def replay(env: ScalarEnvs, game: PlayedGame) -> Iterator[Step]:
+    """Play a game again.
+
+    Args:
+        env: of `envs.make_filmed_env`.
+        game: that was played in such an environment, or in the native one.
+
+    Raises:
+        UserError: where the game goes another way or ends with another score, since it is no function of its seed and
+            actions.
+    """
+    observations, lives = env.reset(np.ones(1, np.bool_), np.array([game.episode.seed]))
+    env.take_pictures()  # of before the first frame
+    score = 0.0
+    for t, action in enumerate(game.actions.tolist(), start=1):
+        outcome = env.step(np.array([action], np.int32))
+        score += float(outcome.rewards[0])
+        ended = bool(outcome.terminated[0] | outcome.truncated[0])
+        _check_same(game, t, score, ended=ended)
+        yield Step(
+            observation=observations[0],
+            action=action,
+            reward=float(outcome.rewards[0]),
+            score=score,
+            lives=int(outcome.lives[0]),
+            life_lost=bool(outcome.lives[0] < lives[0]) and not ended,
+            terminated=bool(outcome.terminated[0]),
+            truncated=bool(outcome.truncated[0]),
+            next_observation=outcome.observations[0],
+            pictures=env.take_pictures(),
+        )
+        observations, lives = outcome.observations, outcome.lives
+
+
+def think(learner: Learner, config: Config, steps: Iterable[Step], *, saliency: Saliency | None = None) -> Thoughts:
+    """What the network makes of a game.
+
+    Args:
+        learner: whose network it is.
+        config: of its training.
+        steps: of the whole game, such as `replay` gives them.
+        saliency: what the effects are on: the value, or the log-probability of the action that was taken. It needs
+            observations that are images.
+
+    Raises:
+        UserError: where a number is not finite.
+    """
+    look = network(learner, config.runtime.mode)
+    log_probabilities, values, maps = [], [], []
+    rewards, discounts, ends, final_values = [], [], [], []
+    for step in steps:
+        log_p, value = look(step.observation[None])
+        log_probabilities.append(log_p[0])
+        values.append(value[0])
+        if saliency:
+            maps.append(effects(_observed(look, saliency, step.action), step.observation))
+        cut = step.terminated or (step.life_lost and config.env.cut_on_life_loss)
+        rewards.append(np.sign(step.reward) if clips_rewards(config.env) else step.reward)
+        discounts.append(0.0 if cut else config.algorithm.gamma)
+        ends.append(cut or step.truncated)
+        final_values.append(look(step.next_observation[None])[1][0] if step.truncated else 0.0)
+    returns = n_step_returns(
+        _column(rewards, np.float32),
+        _column(discounts, np.float32),
+        _column(ends, np.bool_),
+        _column(final_values, np.float32),
+        np.zeros(1, np.float32),  # of a step after the last, which is an end
+    )
+    if not (np.isfinite(log_probabilities).all() and np.isfinite(values).all() and np.isfinite(returns).all()):
+        raise UserError(f"The network or the rewards of {config.env.id} are not finite, so that nothing can be drawn.")
+    return Thoughts(
+        probabilities=np.exp(log_probabilities),
+        values=np.array(values),
+        returns=returns.numpy()[:, 0],
+        effects=np.array(maps) if saliency else None,
+    )
+
+
+def network(learner: Learner, mode: str) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    """Observations [N, *obs] -> log-probabilities [N, A] and values [N], both float32."""
+
+    def forward(observations: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        logits, values = learner.model(observations)
+        return tf.nn.log_softmax(logits), values
+
+    model = learner.model
+    execute = compiled(forward, mode, tf.TensorSpec((None, *model.input_shape[1:]), model.input.dtype))
+    return lambda observations: tuple(x.numpy() for x in execute(observations))
+
+
+def _observed(look: Callable[..., Any], saliency: Saliency, action: int) -> Callable[[np.ndarray], np.ndarray]:
+    """The number that is watched, of observations [N, *obs] -> [N]."""
+    if saliency == "value":
+        return lambda observations: look(observations)[1]
+    return lambda observations: look(observations)[0][:, action]
+
+
+def _column(values: list[Any], dtype: Any) -> np.ndarray:
+    return np.array(values, dtype)[:, None]  # [T, 1]
+
+
+def _check_same(game: PlayedGame, t: int, score: float, *, ended: bool) -> None:
+    length, wanted = len(game.actions), game.episode.episode_return
+    if ended != (t == length) or (ended and score != wanted):
+        raise UserError(
+            f"The game of seed {game.episode.seed} goes another way when it is played again (step {t} of {length}, "
+            f"score {score:g}, {wanted:g} then): the environment is no function of its seed and actions, so that there "
+            "is nothing to show."
+        )

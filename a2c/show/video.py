@@ -1,0 +1,129 @@
+"""Files of moving pictures: MP4 and GIF."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+
+from a2c.config import UserError
+from a2c.files import replacing
+from a2c.show.picture import HEIGHT, WIDTH
+
+GIF_FPS = 15
+GIF_SCALE = 2  # half the width and height
+
+
+@contextmanager
+def encoding(files: Sequence[Path], frames_per_second: float) -> Iterator[Callable[[np.ndarray], None]]:
+    """A function that takes the frames [HEIGHT, WIDTH, 3] uint8; the files are there when the block ends well.
+
+    `.mp4` is H.264 at full size and speed, which every browser plays; `.gif` half the size, at most 15 frames a second.
+
+    Raises:
+        UserError: where a file cannot be written; then, or where anything is raised in the block, none is there.
+    """
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="a2c-")))
+        parts = {file.suffix: stack.enter_context(_replacing(file)) for file in files}
+        encoder = _Encoder(parts, folder, frames_per_second)
+        stack.callback(encoder.kill)
+        yield encoder.write
+        encoder.finish()
+
+
+class _Encoder:
+    """The ffmpeg that imageio-ffmpeg brings, at the other end of a pipe."""
+
+    def __init__(self, parts: dict[str, Path], folder: Path, frames_per_second: float) -> None:
+        self.gif = parts.get(".gif")
+        self.lossless, self.palette, self.errors = folder / "frames.mkv", folder / "palette.png", folder / "errors"
+        source = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{WIDTH}x{HEIGHT}", "-r", f"{frames_per_second:g}"]
+        arguments = [*source, "-i", "-"]
+        if ".mp4" in parts:
+            matrix = ["-vf", "scale=out_color_matrix=bt709", "-colorspace", "bt709", "-pix_fmt", "yuv420p"]
+            arguments += [
+                *matrix,
+                "-c:v",
+                "libx264",
+                "-preset",
+                "veryfast",
+                "-tune",
+                "animation",
+                "-crf",
+                "20",
+                "-movflags",
+                "+faststart",
+            ]
+            arguments += ["-f", "mp4", str(parts[".mp4"])]
+        if self.gif:
+            # a GIF has 256 colours, best chosen when all frames are known: so they are kept until then
+            arguments += ["-vf", f"fps={min(GIF_FPS, frames_per_second):g},scale=iw/{GIF_SCALE}:-1:flags=area"]
+            arguments += ["-c:v", "libx264rgb", "-preset", "ultrafast", "-qp", "0", str(self.lossless)]
+        with self.errors.open("wb") as errors:
+            # in a session of its own: a Ctrl-C in the terminal is ours to answer
+            self.process = subprocess.Popen(
+                _ffmpeg(*arguments), stdin=subprocess.PIPE, stderr=errors, start_new_session=True
+            )
+
+    def write(self, frame: np.ndarray) -> None:
+        assert self.process.stdin is not None and frame.shape == (HEIGHT, WIDTH, 3)
+        try:
+            self.process.stdin.write(frame.data)
+        except BrokenPipeError:
+            self._fail()
+
+    def finish(self) -> None:
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.close()
+        except BrokenPipeError:
+            self._fail()
+        if self.process.wait() != 0:
+            self._fail()
+        if self.gif:
+            self._run("-i", self.lossless, "-vf", "palettegen=max_colors=128", self.palette)
+            use = "paletteuse=dither=none:diff_mode=rectangle"
+            self._run("-i", self.lossless, "-i", self.palette, "-lavfi", use, "-f", "gif", self.gif)
+
+    def kill(self) -> None:
+        """Without effect where it has ended."""
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):
+            self.process.stdin.close()
+
+    def _run(self, *arguments: str | Path) -> None:
+        with self.errors.open("wb") as errors:
+            done = subprocess.run(_ffmpeg(*map(str, arguments)), stderr=errors, start_new_session=True, check=False)
+        if done.returncode != 0:
+            self._fail()
+
+    def _fail(self) -> NoReturn:
+        self.process.wait()
+        lines = self.errors.read_text(errors="replace").splitlines() or ["the encoder ended early"]
+        raise UserError(f"The video cannot be written: {lines[-1].rstrip('.')}.")
+
+
+@contextmanager
+def _replacing(file: Path) -> Iterator[Path]:
+    """The temporary name under which `file` is to be written."""
+    stack = ExitStack()
+    try:
+        part = stack.enter_context(replacing(file))
+    except OSError as error:
+        raise UserError(f"{file} cannot be written: {error.strerror}.") from None
+    with stack:
+        yield Path(part.name)
+
+
+def _ffmpeg(*arguments: str) -> list[str]:
+    from imageio_ffmpeg import get_ffmpeg_exe  # only a video needs it
+
+    return [get_ffmpeg_exe(), "-y", "-v", "error", *arguments]

@@ -1,0 +1,272 @@
+"""`watch`: play some games, choose one, and show it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from a2c.checkpoint import Saved, demand_network, demand_trust, find_checkpoint, restore_weights
+from a2c.config import UserError, env_slug
+from a2c.envs import atari_game, clips_rewards, make_filmed_env
+from a2c.envs.gymnasium import ScalarEnvs
+from a2c.evaluation import PlayedGame, evaluation_envs, play
+from a2c.files import write_result
+from a2c.learner import Learner, build_learner
+from a2c.progress import Stages
+from a2c.runtime import setup
+from a2c.show.game import Choice, Saliency, Step, Thoughts, choose, replay, think
+from a2c.show.picture import ATARI_ASPECT, Caption, Painter, dyed, lines
+from a2c.show.saliency import is_image
+from a2c.show.terminal import Screen
+from a2c.show.video import encoding
+from a2c.trajectory import Episode
+
+EPISODES = 5
+SUFFIXES = (".mp4", ".gif")
+
+
+class Request(NamedTuple):
+    """What to watch."""
+
+    path: Path  # a checkpoint file, or a run folder, which means its latest good checkpoint
+    env_id: str | None = None  # the environment that it is to be of; must be named where that is module:Id
+    choice: Choice = "median"
+    episodes: int = EPISODES  # of so many games
+    greedy: bool | None = None  # None: the run's own
+    seed: int | None = None  # of games and draws; None: the run's own
+    saliency: Saliency | None = None
+
+
+@dataclass(frozen=True)
+class Watched:
+    """The game that was shown, and what was made of it."""
+
+    env: str
+    checkpoint: str
+    env_steps: int  # of training
+    policy: str  # "sampled" or "greedy"
+    seed: int  # of games and draws
+    choice: str
+    scores: tuple[float, ...]  # of the games there were to choose from
+    score: float
+    game_seed: int
+    length: int  # agent steps
+    frames: int  # of the picture
+    frames_per_second: float
+    saliency: str | None
+    files: tuple[str, ...]
+
+    def write(self, path: Path) -> None:
+        """Write it as JSON, whole or not at all.
+
+        Raises:
+            UserError: where the file cannot be written.
+        """
+        write_result(path, json.dumps(asdict(self), indent=2) + "\n")
+
+
+class Chosen(NamedTuple):
+    """The game to show, and all it takes to play it again."""
+
+    request: Request
+    saved: Saved
+    learner: Learner
+    env: ScalarEnvs
+    greedy: bool
+    seed: int
+    played: list[PlayedGame]
+    game: PlayedGame
+    stages: Stages
+
+
+def make_video(
+    request: Request,
+    out: Path | None = None,
+    stages: Stages | None = None,
+    *,
+    warn: Callable[[str], None] = lambda text: None,
+) -> Watched:
+    """Make an MP4 and a GIF of a game.
+
+    Args:
+        request: which.
+        out: one file, by its name an MP4 or a GIF; or a folder for both. Default: `videos` in the run's folder.
+        stages: shown as it goes on; nothing by default.
+        warn: called with a sentence for each damaged checkpoint that was passed over.
+
+    Raises:
+        UserError: where there is no such checkpoint, it does not fit, the environment has no pictures, or a file cannot
+            be written; then nothing is written.
+    """
+    saved = _read(request, warn)
+    files = video_files(out, request, saved)
+    with (
+        closing(make_filmed_env(saved.config.env)) as env,
+        _folder(files[0].parent),
+        stages or Stages() as view,
+        encoding(files, env.frames_per_second) as write,  # before any game: what cannot be written is told at once
+    ):
+        chosen = _choose(request, saved, env, view)
+        painter = Painter(_caption(chosen), _think(chosen))
+        frames = 0
+        for t, step in enumerate(_counted(chosen, "drawing it")):
+            painter.step(t, step)
+            for picture in step.pictures:
+                write(painter.frame(t, picture))
+            frames += len(step.pictures)
+    return _watched(chosen, frames, files)
+
+
+def play_in_terminal(
+    request: Request,
+    screen: Screen,
+    stages: Stages | None = None,
+    *,
+    warn: Callable[[str], None] = lambda text: None,
+) -> Watched:
+    """Play a game on a terminal as fast as it is; arguments and errors as of `make_video`."""
+    saved = _read(request, warn)
+    with closing(make_filmed_env(saved.config.env)) as env:
+        with stages or Stages() as view:
+            chosen = _choose(request, saved, env, view)
+            caption, thoughts = _caption(chosen), _think(chosen)
+        frames = 0
+        with screen:
+            for t, step in enumerate(replay(env, chosen.game)):
+                text = lines(caption, thoughts, t, step)
+                for picture in step.pictures:
+                    shown = dyed(picture, caption, thoughts, t)
+                    screen.frame(shown, text, seconds=1 / env.frames_per_second, pixel_aspect=caption.pixel_aspect)
+                frames += len(step.pictures)
+    return _watched(chosen, frames, [])
+
+
+def video_files(out: Path | None, request: Request, saved: Saved) -> list[Path]:
+    """The files that `make_video` writes.
+
+    Raises:
+        UserError: where `out` is neither a folder nor has the name of a video.
+    """
+    if out is not None and not out.is_dir() and out.suffix:
+        if out.suffix not in SUFFIXES:
+            raise UserError(f"--out {out} must end in {' or '.join(SUFFIXES)}, or be a folder.")
+        return [out]
+    policy = {None: "", True: "-greedy", False: "-sampled"}[request.greedy]
+    name = (
+        f"{env_slug(saved.config.env.id)}-{saved.env_steps}-steps-{request.choice}-of-{request.episodes}"
+        f"-seed-{_seed(request, saved)}{policy}{'-saliency-' + request.saliency if request.saliency else ''}"
+    )
+    folder = saved.path.parent
+    run = folder.parent if folder.name == "checkpoints" else folder
+    return [(out or run / "videos") / f"{name}{suffix}" for suffix in SUFFIXES]
+
+
+def _read(request: Request, warn: Callable[[str], None]) -> Saved:
+    saved = find_checkpoint(request.path, warn)
+    demand_trust(saved, request.env_id)
+    return saved
+
+
+def _choose(request: Request, saved: Saved, env: ScalarEnvs, stages: Stages) -> Chosen:
+    """Play the games as `evaluate` does, and choose."""
+    config = saved.config
+    setup(config.runtime)
+    greedy = config.evaluation.greedy if request.greedy is None else request.greedy
+    seed = _seed(request, saved)
+    done: list[Episode] = []
+
+    def on_episode(episode: Episode) -> None:
+        done.append(episode)
+        stages.at("playing", len(done), request.episodes)
+
+    with evaluation_envs(config, request.episodes, request.seed) as envs:
+        demand_network(saved, envs.observation_space, envs.num_actions)
+        learner = build_learner(config, envs.observation_space, envs.num_actions)
+        if request.saliency and not is_image(envs.observation_space.low):
+            raise UserError(f"--saliency needs observations that are images, and those of {config.env.id} are not.")
+        restore_weights(learner, saved)
+        stages.at("playing", 0, request.episodes)
+        played = play(learner, envs, request.episodes, greedy=greedy, seed=seed, on_episode=on_episode)
+    return Chosen(request, saved, learner, env, greedy, seed, played, choose(played, request.choice), stages)
+
+
+def _seed(request: Request, saved: Saved) -> int:
+    return saved.config.seed if request.seed is None else request.seed
+
+
+def _think(chosen: Chosen) -> Thoughts:
+    steps = _counted(chosen, "asking the network")
+    return think(chosen.learner, chosen.saved.config, steps, saliency=chosen.request.saliency)
+
+
+def _counted(chosen: Chosen, what: str) -> Iterator[Step]:
+    """The game's steps, and a word of each to whoever waits."""
+    total = len(chosen.game.actions)
+    for t, step in enumerate(replay(chosen.env, chosen.game)):
+        chosen.stages.at(what, t, total)
+        yield step
+    chosen.stages.at(what, total, total)
+
+
+def _caption(chosen: Chosen) -> Caption:
+    config, env, request = chosen.saved.config, chosen.env, chosen.request
+    game = atari_game(config.env.id)
+    policy = "greedy" if chosen.greedy else "sampled"
+    rewards = "rewards' signs" if clips_rewards(config.env) else "rewards"
+    end = "the next lost life or the end" if config.env.cut_on_life_loss and game else "the end"
+    return Caption(
+        title=game.name if game else config.env.id,
+        subtitle=(
+            f"after {chosen.saved.env_steps:,} training steps, {policy} actions, the {request.choice} of "
+            f"{request.episodes} games, seed {chosen.game.episode.seed}"
+        ),
+        action_names=env.action_names,
+        steps_per_second=env.frames_per_second / env.frames_per_step,
+        pixel_aspect=ATARI_ASPECT if game else 1.0,
+        value_meaning=(
+            f"the sum of {rewards} from here to {end},",
+            f"discounted by {config.algorithm.gamma:g} a step",
+        ),
+        saliency=request.saliency,
+    )
+
+
+def _watched(chosen: Chosen, frames: int, files: list[Path]) -> Watched:
+    episode = chosen.game.episode
+    return Watched(
+        env=chosen.saved.config.env.id,
+        checkpoint=str(chosen.saved.path),
+        env_steps=chosen.saved.env_steps,
+        policy="greedy" if chosen.greedy else "sampled",
+        seed=chosen.seed,
+        choice=chosen.request.choice,
+        scores=tuple(game.episode.episode_return for game in chosen.played),
+        score=episode.episode_return,
+        game_seed=episode.seed,
+        length=episode.length,
+        frames=frames,
+        frames_per_second=chosen.env.frames_per_second,
+        saliency=chosen.request.saliency,
+        files=tuple(str(file) for file in files),
+    )
+
+
+@contextmanager
+def _folder(folder: Path) -> Iterator[None]:
+    """Make a folder; where the block ends badly, those that were made and are empty go again."""
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"The folder {folder} cannot be made: {error.strerror}.") from None
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            for path in made:
+                path.rmdir()
+        raise
