@@ -115,7 +115,7 @@ def markdown(card: Mapping[str, Any]) -> str:
         f"`probabilities` float32 {probabilities}: of each action. `value` float32 ['N']: the discounted return that "
         f"is expected.\n\nThe policy is {card['policy']}.".replace("'", ""),
         "## Actions",
-        _actions_text(card["actions"], probabilities[-1]),
+        _actions_text(card["actions"]),
         "## Observations",
         _table(_said(card["observation"])),
         f"```python\n{observation_code(card)}```",
@@ -194,10 +194,8 @@ def _evaluation_text(evaluation: Mapping[str, Any] | None) -> str:
     return _table(_said({name: value for name, value in evaluation.items() if not isinstance(value, dict)}))
 
 
-def _actions_text(actions: Sequence[str] | None, count: int) -> str:
-    if actions is None:
-        return f"0 to {count - 1}; the environment does not say what they mean."
-    return ", ".join(f"{index} {meaning}" for index, meaning in enumerate(actions)) + "."
+def _actions_text(names: Sequence[str]) -> str:
+    return ", ".join(f"{index} {name}" for index, name in enumerate(names)) + "."
 
 
 def _check_text(check: Mapping[str, Any]) -> str:

@@ -181,16 +181,16 @@ TrustedEnv = Annotated[
 ]
 OnNan = Annotated[
     OnNanChoice | None,
-    typer.Option(help="Where loss or gradients are not finite; the update is never applied.  [default: stop]"),
+    typer.Option(help="Where loss or gradients are not finite; the update is never applied. Default: stop."),
 ]
 Greedy = Annotated[
     bool | None,
-    typer.Option("--greedy/--sample", help="The most probable action, or a draw.  [default: the run's own]"),
+    typer.Option("--greedy/--sample", help="The most probable action, or a draw. Default: the run's own."),
 ]
 EvaluationSeed = Annotated[
-    int | None, typer.Option("--seed", min=0, max=2**63 - 1, help="Of games and draws.  [default: the run's own]")
+    int | None, typer.Option("--seed", min=0, max=2**63 - 1, help="Of games and draws. Default: the run's own.")
 ]
-Episodes = Annotated[int | None, typer.Option(min=1, help="Whole games to play.  [default: the run's own, else 20]")]
+Episodes = Annotated[int | None, typer.Option(min=1, help="Whole games to play. Default: the run's own, else 20.")]
 
 
 Runs = Annotated[list[Path], typer.Argument(metavar="RUN", help="Folders of runs.")]
@@ -210,7 +210,7 @@ def train(
     config: Annotated[
         str | None,
         typer.Option(
-            help="A preset's name or a YAML file.  [default: the game's own preset, else atari]",
+            help="A preset's name or a YAML file. Default: the game's own preset, else atari.",
             autocompletion=complete_config,
         ),
     ] = None,
@@ -224,10 +224,10 @@ def train(
     steps: Steps = None,
     seed: Annotated[int | None, typer.Option(help="Same config and seed, same bits.")] = None,
     run_dir: Annotated[
-        Path | None, typer.Option(help="The run's folder.  [default: runs/<env>-s<seed>-<date>-<time>]")
+        Path | None, typer.Option(help="The run's folder. Default: runs/<env>-s<seed>-<date>-<time>.")
     ] = None,
     eager: Annotated[bool, typer.Option("--eager", help="The same as --mode eager.")] = False,
-    mode: Annotated[Mode | None, typer.Option(help="How the update is executed.  [default: graph]")] = None,
+    mode: Annotated[Mode | None, typer.Option(help="How the update is executed. Default: graph.")] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option(
@@ -272,7 +272,7 @@ def train(
 def resume_(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
     env: TrustedEnv = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="A new total of agent steps.  [default: as started]")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="A new total of agent steps. Default: as started.")] = None,
     on_nan: OnNan = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")] = False,
 ) -> None:
@@ -290,7 +290,7 @@ def eval_(
     episodes: Episodes = None,
     protocol: Annotated[
         Protocol | None,
-        typer.Option(help="deepmind: 30 no-ops; machado: sticky actions 0.25.  [default: as it was trained]"),
+        typer.Option(help="deepmind: 30 no-ops; machado: sticky actions 0.25. Default: as it was trained."),
     ] = None,
     greedy: Greedy = None,
     seed: EvaluationSeed = None,
@@ -335,7 +335,7 @@ def compare(
     only: Annotated[list[ComparisonPart] | None, typer.Option(help="Of --eager; may be repeated.")] = None,
     env: Annotated[
         list[str] | None,
-        typer.Option(help="A game; may be repeated.  [default: Catch]", autocompletion=complete_env),
+        typer.Option(help="A game; may be repeated. Default: Catch.", autocompletion=complete_env),
     ] = None,
     config: Annotated[
         str | None, typer.Option(help="A preset's name or a YAML file, as of train.", autocompletion=complete_config)
@@ -343,18 +343,18 @@ def compare(
     steps: Steps = None,
     seeds: Annotated[int, typer.Option(min=1, max=1000, help="Paired seeds 0, 1, ...")] = 8,
     threshold: Annotated[
-        float | None, typer.Option(help="The return to reach.  [default: the game's own, see README]")
+        float | None, typer.Option(help="The return to reach. Default: the game's own, see README.")
     ] = None,
     updates: Annotated[int, typer.Option(min=1, max=10_000, help="Of where and growth.")] = 50,
     jobs: Annotated[
-        int | None, typer.Option(min=1, max=1024, help="Processes at a time.  [default: the cores]")
+        int | None, typer.Option(min=1, max=1024, help="Processes at a time. Default: the cores.")
     ] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="SECTION.KEY=VALUE", help="As of train.", autocompletion=complete_set),
     ] = None,
     out_dir: Annotated[
-        Path | None, typer.Option("--out", help="The folder of results.  [default: runs/compare-...]")
+        Path | None, typer.Option("--out", help="The folder of results. Default: runs/compare-....")
     ] = None,
 ) -> None:
     """Compare ways of training over paired seeds; run it again to go on where it was stopped."""
@@ -410,10 +410,10 @@ def bench(
     ] = None,
     env: Annotated[str | None, typer.Option(help="As of train.", autocompletion=complete_env)] = None,
     steps: Annotated[
-        int | None, typer.Option(min=1, help="Agent steps to time.  [default: 40,000, or 10 updates if they are more]")
+        int | None, typer.Option(min=1, help="Agent steps to time. Default: 40,000, or 10 updates if they are more.")
     ] = None,
     eager: Annotated[bool, typer.Option("--eager", help="The same as --mode eager.")] = False,
-    mode: Annotated[Mode | None, typer.Option(help="How the update is executed.  [default: graph]")] = None,
+    mode: Annotated[Mode | None, typer.Option(help="How the update is executed. Default: graph.")] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="SECTION.KEY=VALUE", help="As of train.", autocompletion=complete_set),
@@ -496,10 +496,10 @@ def export(
     path: Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="A checkpoint or a run's folder.")],
     out_dir: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FOLDER", help="A new folder.  [default: export-<steps> in the run's]"),
+        typer.Option("--out", metavar="FOLDER", help="A new folder. Default: export-<steps> in the run's."),
     ] = None,
     format_: Annotated[
-        list[ExportFormat] | None, typer.Option("--format", help="May be repeated.  [default: both]")
+        list[ExportFormat] | None, typer.Option("--format", help="May be repeated. Default: both.")
     ] = None,
     env: TrustedEnv = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print card.json instead of a table.")] = False,
@@ -566,7 +566,7 @@ def watch(
         typer.Option(
             "--out",
             metavar="FILE-OR-FOLDER",
-            help="FILE.mp4, FILE.gif, or a folder for both.  [default: RUN/videos]",
+            help="FILE.mp4, FILE.gif, or a folder for both. Default: RUN/videos.",
         ),
     ] = None,
     json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write what it was there.")] = None,

@@ -149,7 +149,7 @@ class Chain(gym.Env[np.ndarray, np.int64]):
 
     def get_action_meanings(self) -> list[str]:
         """As Atari environments have it."""
-        return ["left", "right"]
+        return ["LEFT", "RIGHT"]
 
 
 gym.register(TOYS["Catch"], entry_point=f"{__name__}:Catch")
