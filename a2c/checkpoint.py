@@ -224,7 +224,7 @@ def _are_counters(counters: Any) -> bool:
         return False
     best = values.pop("best_return")
     numbers = [*returns, *lengths, values.pop("seconds"), *([] if best is None else [best])]
-    return all(type(n) in (int, float) and abs(n) < 1e300 for n in numbers) and all(
+    return all(type(n) is float or (type(n) is int and abs(n) < 2**63) for n in numbers) and all(
         type(n) is int and 0 <= n < 2**63 for n in values.values()
     )
 

@@ -346,9 +346,7 @@ def compare(
         float | None, typer.Option(help="The return to reach. Default: the game's own, see README.")
     ] = None,
     updates: Annotated[int, typer.Option(min=1, max=10_000, help="Of where and growth.")] = 50,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, max=1024, help="Processes at a time. Default: the cores.")
-    ] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, max=1024, help="Processes at a time. Default: the cores.")] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="SECTION.KEY=VALUE", help="As of train.", autocompletion=complete_set),

@@ -11,6 +11,7 @@ import yaml
 from a2c.analysis import convergence
 from a2c.analysis.convergence import Run
 from a2c.analysis.jobs import run_jobs
+from a2c.archive import write_archive
 from a2c.checkpoint import FORMAT
 from a2c.config import UserError, build_config, dump_config
 from a2c.metrics import Counters
@@ -62,7 +63,7 @@ def made_run(folder: Path, returns, *, every: int = 100, speed: float = 100.0, w
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     meta = {"format": FORMAT, "config": dump_config(bandit()), "counters": Counters().state()}
     arrays = {"meta": np.frombuffer(json.dumps(meta).encode(), np.uint8), "model/w": np.array([weights])}
-    np.savez(folder / f"checkpoints/step-{every * len(returns):012d}.npz", **arrays)
+    write_archive(folder / f"checkpoints/step-{every * len(returns):012d}.npz", arrays)
     return folder
 
 
@@ -209,6 +210,7 @@ def test_the_job_trains_the_arm(tmp_path):
     run_jobs(convergence.training_jobs(planned, tmp_path), workers=1, folder=tmp_path)
     stored = yaml.safe_load((planned[0].run.folder / "config.yaml").read_text())
     stored.pop("provenance")
+    stored.pop("schema")
     assert stored == dump_config(bandit(total_env_steps=64, seed=3))
     (job,) = convergence.training_jobs(planned, tmp_path)
     assert job.is_done()
