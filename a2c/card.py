@@ -87,7 +87,7 @@ def evaluation_of(saved: Saved) -> dict[str, Any] | None:
     for line in file.read_text(encoding="utf-8", errors="replace").splitlines() if file.is_file() else []:
         try:
             result = json.loads(line)
-        except ValueError:  # the half line of a killed session
+        except (ValueError, RecursionError):  # half a line, or nonsense
             continue
         if isinstance(result, dict) and result.get("env_steps") == saved.env_steps:
             found = result
@@ -191,7 +191,7 @@ def _calls(card: Mapping[str, Any]) -> list[str]:
 def _evaluation_text(evaluation: Mapping[str, Any] | None) -> str:
     if evaluation is None:
         return "None was made of this checkpoint (`a2c eval` makes one)."
-    return _table(_said({name: value for name, value in evaluation.items() if not isinstance(value, dict)}))
+    return _table(_said({name: value for name, value in evaluation.items() if name not in ("protocol", "published")}))
 
 
 def _actions_text(names: Sequence[str]) -> str:
