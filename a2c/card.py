@@ -9,7 +9,7 @@ from importlib.metadata import metadata, version
 from pathlib import Path
 from typing import Any
 
-from a2c.checkpoint import Saved, versions
+from a2c.checkpoint import Saved, run_folder, versions
 from a2c.config import EnvConfig, dump_config
 from a2c.envs import action_names, atari_game
 
@@ -92,12 +92,6 @@ def evaluation_of(saved: Saved) -> dict[str, Any] | None:
         if isinstance(result, dict) and result.get("env_steps") == saved.env_steps:
             found = result
     return found and {name: value for name, value in found.items() if name not in ("returns", "lengths", "seeds")}
-
-
-def run_folder(checkpoint: Path) -> Path:
-    """The run folder of a checkpoint file; the file's own folder where it lies alone."""
-    folder = checkpoint.parent
-    return folder.parent if folder.name == "checkpoints" else folder
 
 
 def markdown(card: Mapping[str, Any]) -> str:
@@ -190,7 +184,7 @@ def _calls(card: Mapping[str, Any]) -> list[str]:
 
 def _evaluation_text(evaluation: Mapping[str, Any] | None) -> str:
     if evaluation is None:
-        return "None was made of this checkpoint (`a2c eval` makes one)."
+        return "None was made of this checkpoint in training; `a2c eval` plays whole games with it."
     return _table(_said({name: value for name, value in evaluation.items() if name not in ("protocol", "published")}))
 
 

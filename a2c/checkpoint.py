@@ -156,8 +156,14 @@ def demand_network(saved: Saved, observation_space: Any, num_actions: int) -> No
 
 
 def restore_weights(learner: Learner, saved: Saved) -> None:
-    """Load the network alone, as evaluation needs it."""
+    """Load the network alone, as evaluation needs it.
+
+    Raises:
+        UserError: where it does not fit, or holds numbers that are not finite.
+    """
     _assign(learner.model.variables, saved, "model")
+    if not all(np.isfinite(array).all() for array in saved.group("model").values()):
+        raise UserError(f"{saved.path} holds weights that are not finite, so nothing can be done with it.")
 
 
 def read_checkpoint(path: Path) -> Saved:
@@ -264,6 +270,12 @@ def find_checkpoint(path: Path, warn: Callable[[str], None] = lambda text: None)
     if damages:
         raise UserError(f"No checkpoint of {path} can be read; the latest: {damages[0]}")
     raise UserError(f"{path} holds no checkpoint (checkpoints/step-*.npz); name a run folder or a checkpoint file.")
+
+
+def run_folder(checkpoint: Path) -> Path:
+    """The run folder of a checkpoint file; the file's own folder where it lies alone."""
+    folder = checkpoint.parent if checkpoint.parent.name else checkpoint.absolute().parent
+    return folder.parent if folder.name == "checkpoints" else folder
 
 
 def find_runs(path: Path) -> list[Path]:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from enum import StrEnum
 from importlib import import_module
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -123,6 +124,9 @@ class Mode(StrEnum):
 
 def main() -> None:
     """Run the command line; a user's mistake is one sentence on stderr and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # names of files may be no text
     sys.path.append(str(Path.cwd()))  # so that module:Id-v0 finds a module of the current folder
     try:
         sys.exit(app(standalone_mode=False))
@@ -308,12 +312,12 @@ def eval_(
         for run, default in zip(runs, defaults, strict=True)
     ]
     alone = runs == paths and len(runs) == 1
+    if json_file is not None:
+        evaluation.write_results(results[0] if alone else results, json_file)
     if alone:
         _print_evaluation(results[0])
     else:
         _print_evaluations(results)
-    if json_file is not None:
-        evaluation.write_results(results[0] if alone else results, json_file)
 
 
 @app.command()

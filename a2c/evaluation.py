@@ -15,6 +15,7 @@ from a2c.config import Config, UserError, shown
 from a2c.envs import VecEnv, atari_game, human_normalized, make_vec_env, published_a2c
 from a2c.files import write_result
 from a2c.learner import Learner, build_learner
+from a2c.metrics import finite
 from a2c.runtime import setup, stream_seed
 from a2c.scores import PROTOCOLS, mean_interval, protocol_name, references
 from a2c.trajectory import Episode
@@ -41,7 +42,7 @@ class EvalResult:
     policy: str  # "sampled" or "greedy"
     episodes: int
     mean: float
-    interval: tuple[float, float] | None  # of the mean, 95 % bootstrap over games; None for one episode
+    interval: tuple[float, float] | None  # of the mean, 95 % bootstrap over games; None below 5
     standard_error: float | None
     median: float
     minimum: float
@@ -62,7 +63,7 @@ def write_results(results: EvalResult | Sequence[EvalResult], path: Path) -> Non
         UserError: where the file cannot be written.
     """
     values = asdict(results) if isinstance(results, EvalResult) else [asdict(result) for result in results]
-    write_result(path, json.dumps(values, indent=2) + "\n")
+    write_result(path, json.dumps(finite(values), indent=2) + "\n")
 
 
 def evaluate(

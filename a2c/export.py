@@ -13,8 +13,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from a2c.card import ONNX, SAVEDMODEL, make_card, markdown, run_folder
-from a2c.checkpoint import Saved, demand_network, demand_trust, find_checkpoint, restore_weights
+from a2c.card import ONNX, SAVEDMODEL, make_card, markdown
+from a2c.checkpoint import Saved, demand_network, demand_trust, find_checkpoint, restore_weights, run_folder
 from a2c.config import Config, CrashError, UserError
 from a2c.envs import VecEnv, make_vec_env
 from a2c.files import new_folder
@@ -93,6 +93,10 @@ def export(
             card = make_card(saved, folder, envs.observation_space, envs.num_actions, [asdict(c) for c in checks])
             (folder / "card.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
             (folder / "card.md").write_text(markdown(card), encoding="utf-8")
+    except UnicodeEncodeError:
+        raise UserError(
+            f"TensorFlow cannot write to {str(out)!a}, a name that is no text; name another with --out."
+        ) from None
     except (OSError, tf.errors.OpError) as error:
         reason = getattr(error, "strerror", None) or str(error).rpartition("; ")[2]  # TensorFlow's begins with places
         raise UserError(f"The folder {out} cannot be written: {reason}.") from None
@@ -213,11 +217,11 @@ def _available(formats: Sequence[str], warn: Callable[[str], None]) -> Sequence[
 
 def _refuse_existing(out: Path) -> None:
     """Before the work, and told in words; an empty folder is as good as none."""
-    if out.is_dir() and not any(out.iterdir()):
+    if out.name and out.is_dir() and not any(out.iterdir()):
         return
     if out.exists() or out.is_symlink():
         raise UserError(f"{out} is there already, and an export is a new folder; name another with --out.")
-    if not out.absolute().parent.is_dir():
+    if not (out.name and out.absolute().parent.is_dir()):
         raise UserError(f"--out {out} must be a new folder in a folder that exists.")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,8 +52,12 @@ def write_result(path: Path, content: str | bytes) -> None:
     """
     try:
         data = content.encode() if isinstance(content, str) else content
+        if path.exists() and path.samefile("/dev/stdout"):
+            sys.stdout.buffer.write(data)  # behind what is printed already, be it into a file
+            sys.stdout.flush()
+            return
         if path.exists() and (path.is_symlink() or not path.is_file()):
-            path.write_bytes(data)  # such as /dev/stdout, whose place must not be taken
+            path.write_bytes(data)  # such as a pipe, whose place must not be taken
             return
         with replacing(path) as file:
             file.write(data)

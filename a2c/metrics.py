@@ -143,7 +143,7 @@ class JsonlWriter:
 
     def write(self, values: Mapping[str, Any]) -> None:
         """Append one line and flush it."""
-        self.file.write(json.dumps({key: _finite(value) for key, value in values.items()}) + "\n")
+        self.file.write(json.dumps(finite(dict(values))) + "\n")
         self.file.flush()
 
     def sync(self) -> None:
@@ -327,5 +327,10 @@ def _read_record(stream: BinaryIO, size: int) -> bytes | None:
     return record
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """A value for JSON, which knows no NaN and no infinity: null in their place, at any depth."""
+    if isinstance(value, dict):
+        return {key: finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

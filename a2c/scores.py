@@ -12,6 +12,7 @@ from scipy.special import ndtr, stdtrit
 from a2c.config import EnvConfig
 
 RESAMPLES = 10_000
+FEWEST = 5  # games; with normal scores the interval of 2, 3, 4, 5 games covers the mean in 51, 76, 89, 92 %
 
 
 class Source(NamedTuple):
@@ -38,7 +39,12 @@ PUBLISHED: Mapping[str, Source] = {
     "rl_zoo3_a2c_10m": Source(
         "Stable-Baselines3, rl-baselines3-zoo benchmark.md", "deepmind", 10_000_000, "evaluation, 1 run"
     ),
-    "slm_lab_a2c_10m_sticky": Source("SLM-Lab 5, docs/BENCHMARKS.md", "machado", 10_000_000, "training, 4 seeds"),
+    "slm_lab_a2c_10m_sticky": Source(
+        "SLM-Lab 5, docs/BENCHMARKS.md",
+        "machado",
+        10_000_000,
+        "training, 4 seeds, with up to 30 no-ops besides the sticky actions",
+    ),
 }
 
 
@@ -70,7 +76,7 @@ def references(scores: Mapping[str, float], protocol: str | None, *, greedy: boo
 
 
 def mean_interval(scores: npt.ArrayLike, *, seed: int = 0) -> tuple[float, float] | None:
-    """The 95 % bootstrap interval of the mean over games, None below two games.
+    """The 95 % bootstrap interval of the mean over games, None below 5: of so few it would cover the mean too rarely.
 
     The expanded percentile interval of Hesterberg 2015, arXiv 1411.5279: percentiles further out for few games, as
     Student's t asks for. With 20 games of simulated scores it covered the mean in 92 to 95 % of 400 samples; where one
@@ -82,9 +88,10 @@ def mean_interval(scores: npt.ArrayLike, *, seed: int = 0) -> tuple[float, float
     """
     games = np.asarray(scores, np.float64)
     n = len(games)
-    if n < 2:
+    if n < FEWEST:
         return None
-    draws = np.random.default_rng(seed).choice(games, (RESAMPLES, n)).mean(axis=1)
+    rng = np.random.default_rng(seed)
+    draws = [rng.choice(games, n).mean() for _ in range(RESAMPLES)]
     tail = ndtr(np.sqrt(n / (n - 1)) * stdtrit(n - 1, 0.025))
     low, high = np.quantile(draws, [tail, 1 - tail])
     return float(low), float(high)

@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import ale_py
@@ -14,7 +14,8 @@ import tensorflow as tf
 from conftest import small_config
 from gymnasium.spaces import Box, Discrete
 
-from a2c.checkpoint import find_checkpoint, find_runs, restore_weights
+from a2c.archive import read_archive, write_archive
+from a2c.checkpoint import find_checkpoint, find_runs, restore_weights, run_folder, step_files
 from a2c.config import EnvConfig, UserError, load_config
 from a2c.envs import atari_game, episode_seed, games, published_a2c
 from a2c.evaluation import evaluate, games_to_play, write_results
@@ -95,7 +96,8 @@ def test_sticky_actions_are_really_played(pong):
 
 def test_the_interval_of_the_mean():
     assert mean_interval([3.0]) is None
-    assert mean_interval([3.0, 3.0, 3.0]) == (3.0, 3.0)
+    assert mean_interval([1.0, 2.0, 3.0, 4.0]) is None
+    assert mean_interval([3.0] * 5) == (3.0, 3.0)
     scores = np.random.default_rng(0).gamma(2.0, 10.0, 50)
     low, high = mean_interval(scores)
     error = scores.std() / np.sqrt(50)
@@ -182,6 +184,41 @@ def test_a_result_goes_where_it_is_sent(tmp_path, pong):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout == "said", done.stderr
     assert link.is_symlink()
+
+
+def test_json_has_no_numbers_that_json_does_not_know(tmp_path, pong):
+    result = replace(evaluate(pong, episodes=1), returns=(np.inf,), interval=(1.0, np.nan))
+    write_results([result], tmp_path / "r.json")
+    (read,) = json.loads((tmp_path / "r.json").read_text(), parse_constant=pytest.fail)
+    assert (read["returns"], read["interval"]) == ([None], [1.0, None])
+
+
+def test_a_result_sent_to_stdout_stands_behind_what_was_printed(tmp_path):
+    """Be it a file, which opening it anew would cut."""
+    code = (
+        "from a2c.files import write_result; import pathlib; print('first', flush=True);"
+        "write_result(pathlib.Path('/dev/stdout'), 'second\\n'); print('third')"
+    )
+    with (tmp_path / "out").open("w") as out:
+        subprocess.run([sys.executable, "-c", code], stdout=out, timeout=60, check=True)
+    assert (tmp_path / "out").read_text() == "first\nsecond\nthird\n"
+
+
+def test_a_network_of_numbers_that_are_none_is_refused(tmp_path):
+    run = trained(tmp_path / "run", env={"id": "Catch"})
+    file = step_files(run / "checkpoints")[-1]
+    arrays, _ = read_archive(file)
+    first = next(key for key in arrays if key.startswith("model/"))
+    write_archive(file, {**arrays, first: np.full_like(arrays[first], np.nan)})
+    with pytest.raises(UserError, match="not finite"):
+        evaluate(run)
+
+
+def test_the_run_of_a_checkpoint_is_found_from_wherever_it_is_named(pong, monkeypatch):
+    file = step_files(pong / "checkpoints")[-1]
+    assert run_folder(file) == pong
+    monkeypatch.chdir(file.parent)
+    assert run_folder(Path(file.name)) == pong
 
 
 # --- an evaluation that shares nothing with ours but the network -----------------------------------------------------

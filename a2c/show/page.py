@@ -168,7 +168,8 @@ def _named(protocol: dict[str, str]) -> list[tuple[str, str]]:
 def _video(run: Run) -> str:
     video = _newest_video(run.path / "videos")
     if video is None:
-        return f"<p>There is none yet. This command makes one:</p>\n{_code(watch_command(run))}"
+        none = f"There is none of at most {LARGEST_VIDEO / 1e6:g} MB"
+        return f"<p>{none}. This command makes one:</p>\n{_code(watch_command(run))}"
     source, name = _data("video/mp4", video.read_bytes()), escape(video.name)
     return (
         f'<figure><video controls muted playsinline preload="metadata" aria-label="A game of this run" src="{source}">'
@@ -184,7 +185,9 @@ def _newest_video(folder: Path) -> Path | None:
 
 
 def _commands(run: Run) -> str:
-    evaluate = f"<p>Play the games of the last evaluation again, with the checkpoint:</p>\n{_code(eval_command(run))}"
+    evaluate = (
+        f"<p>Play whole games, as the last evaluation did, with the latest checkpoint:</p>\n{_code(eval_command(run))}"
+    )
     try:
         train = train_command(build_config(run.values, where=str(run.path)))
     except UserError as error:
@@ -192,8 +195,8 @@ def _commands(run: Run) -> str:
     commit = run.provenance.get("git", "None")
     at = "" if commit == "None" else f" (commit <code>{escape(commit)}</code>)"
     return (
-        f"<p>Train with exactly this configuration; the same bits come from the versions below{at}, the same type of "
-        f"processor and the same number of threads:</p>\n{_code(train)}{evaluate}"
+        f"<p>Train with exactly this configuration; a run made in one session comes to the same bits with the versions "
+        f"below{at}, the same type of processor and the same number of threads:</p>\n{_code(train)}{evaluate}"
     )
 
 

@@ -20,6 +20,7 @@ from a2c.config import Config, UserError, dotted, dump_config, read_config_file,
 from a2c.metrics import Record
 
 FloatArray = npt.NDArray[np.float64]
+LARGEST_CONFIG = 20_000  # keys, values and letters
 COLUMNS = tuple(column.name for column in fields(Record))
 
 
@@ -103,6 +104,8 @@ def _read_run(path: Path, warn: Callable[[str], None]) -> Run:
     if not (path / "config.yaml").is_file():
         raise UserError(f"{path} is no run's folder: it holds no config.yaml; name one that `a2c train` has made.")
     values = read_config_file(path / "config.yaml")
+    if _size(values) > LARGEST_CONFIG:
+        raise UserError(f"{path / 'config.yaml'} is not one that `a2c train` has made: it holds too much.")
     given = dotted(values)
     if not isinstance(given.get("env.id"), str):
         raise UserError(f"{path / 'config.yaml'} names no environment (env.id); name a folder that `a2c train` made.")
@@ -123,10 +126,10 @@ def _read_run(path: Path, warn: Callable[[str], None]) -> Run:
 
 def _objects(path: Path, warn: Callable[[str], None]) -> list[dict[str, Any]]:
     """The JSON objects of a file's lines, without those that are damaged; none where there is no file."""
+    if not path.is_file():
+        return []
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
-    except FileNotFoundError:
-        return []
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from None
     found = [_object(line) for line in lines]
@@ -142,6 +145,19 @@ def _object(line: str) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return values if isinstance(values, dict) and math.isfinite(_number(values.get("env_steps"))) else None
+
+
+def _size(value: Any) -> int:
+    """How much a value of YAML holds, up to a little more than is allowed: an alias may stand for itself."""
+    left, size = [value], 0
+    while left and size <= LARGEST_CONFIG:
+        one = left.pop()
+        if isinstance(one, dict):
+            left += [*one.keys(), *one.values()]
+        elif isinstance(one, list):
+            left += one
+        size += max(1, one.bit_length() // 4 if isinstance(one, int) else len(one) if isinstance(one, str) else 1)
+    return size
 
 
 def _rising(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -176,4 +192,4 @@ def _number(value: Any) -> float:
         number = float(value)
     except OverflowError:
         return math.nan
-    return number if math.isfinite(number) else math.nan
+    return number if abs(number) < 1e300 else math.nan  # nor is there a picture of larger ones

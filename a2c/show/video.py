@@ -116,7 +116,7 @@ def _replacing(file: Path) -> Iterator[Path]:
     """The temporary name under which `file` is to be written."""
     stack = ExitStack()
     try:
-        part = stack.enter_context(replacing(file))
+        part = stack.enter_context(replacing(file.absolute()))  # ffmpeg takes a:b for a protocol, -d for an option
     except OSError as error:
         raise UserError(f"{file} cannot be written: {error.strerror}.") from None
     with stack:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from a2c.checkpoint import Saved, demand_network, demand_trust, find_checkpoint, restore_weights
+from a2c.checkpoint import Saved, demand_network, demand_trust, find_checkpoint, restore_weights, run_folder
 from a2c.config import UserError, env_slug
 from a2c.envs import atari_game, clips_rewards, make_filmed_env
 from a2c.envs.gymnasium import ScalarEnvs
@@ -160,9 +160,7 @@ def video_files(out: Path | None, request: Request, saved: Saved) -> list[Path]:
         f"{env_slug(saved.config.env.id)}-{saved.env_steps}-steps-{request.choice}-of-{request.episodes}"
         f"-seed-{_seed(request, saved)}{policy}{'-saliency-' + request.saliency if request.saliency else ''}"
     )
-    folder = saved.path.parent
-    run = folder.parent if folder.name == "checkpoints" else folder
-    return [(out or run / "videos") / f"{name}{suffix}" for suffix in SUFFIXES]
+    return [(out or run_folder(saved.path) / "videos") / f"{name}{suffix}" for suffix in SUFFIXES]
 
 
 def _read(request: Request, warn: Callable[[str], None]) -> Saved:
@@ -229,7 +227,7 @@ def _caption(chosen: Chosen) -> Caption:
         pixel_aspect=ATARI_ASPECT if game else 1.0,
         value_meaning=(
             f"the sum of {rewards} from here to {end},",
-            f"discounted by {config.algorithm.gamma:g} a step",
+            f"discounted by {config.algorithm.gamma:g} a step; the value where a time limit cuts it",
         ),
         saliency=request.saliency,
     )

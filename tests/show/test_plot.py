@@ -45,6 +45,35 @@ def test_the_half_last_line_of_a_run_under_way_is_left_out_in_silence(tmp_path):
     assert told == []
 
 
+def test_a_pipe_in_place_of_metrics_is_not_waited_for(tmp_path):
+    run = make_run(tmp_path / "r", [1.0])
+    (run / "metrics.jsonl").unlink()
+    os.mkfifo(run / "metrics.jsonl")
+    with pytest.raises(UserError, match="no line of metrics"):
+        read_runs([run])
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "mine: &a [*a]",
+        "a: &a [x,x,x]\nb: &b [*a,*a,*a]\n"
+        + "".join(
+            f"{new}: &{new} [*{old},*{old},*{old},*{old},*{old},*{old}]\n"
+            for old, new in zip("bcdefghijk", "cdefghijkl", strict=True)
+        ),
+        f"mine: 0x{'f' * 90_000}",
+    ],
+    ids=["itself", "billion", "digits"],
+)
+def test_a_config_that_holds_more_than_any_run_is_refused(tmp_path, more):
+    run = make_run(tmp_path / "r", [1.0])
+    with (run / "config.yaml").open("a") as file:
+        file.write(more)
+    with pytest.raises(UserError, match="it holds too much"):
+        read_runs([run])
+
+
 def test_damaged_lines_are_left_out_and_told(tmp_path):
     run = make_run(tmp_path / "r", [1.0, 2.0, 3.0, 4.0])
     lines = (run / "metrics.jsonl").read_text().splitlines()
