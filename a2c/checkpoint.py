@@ -3,7 +3,7 @@
 A file holds `meta` (JSON: format, versions, config, counters), `model/*`, `optimizer/*` (every variable, the
 iteration counter included) and `collector/*` (the action stream's counter, and for each environment the numbers
 of its running episode and series, and the actions taken since its seed; they are played again from there). Reading a
-file never runs code, nor takes more memory than it is long.
+file never runs code, nor takes much more memory than it is long.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 
 from a2c.archive import DamagedError, read_archive, write_archive
 from a2c.config import Config, UserError, build_config, dump_config, env_slug
-from a2c.learner import Learner
+from a2c.learner import Learner, build_learner
 from a2c.metrics import WINDOW, Counters
 from a2c.model import weight_shapes
 from a2c.rollout import RolloutCollector
@@ -164,6 +164,24 @@ def restore_weights(learner: Learner, saved: Saved) -> None:
     _assign(learner.model.variables, saved, "model")
     if not all(np.isfinite(array).all() for array in saved.group("model").values()):
         raise UserError(f"{saved.path} holds weights that are not finite, so nothing can be done with it.")
+
+
+def restored_learner(saved: Saved, config: Config, observation_space: Any, num_actions: int) -> Learner:
+    """A learner with the checkpoint's network, for an agent that plays and is not trained on.
+
+    Args:
+        saved: the checkpoint.
+        config: its configuration, perhaps with other environments or another mode.
+        observation_space: Gymnasium Box of one observation.
+        num_actions: A.
+
+    Raises:
+        UserError: as `demand_network` and `restore_weights`.
+    """
+    demand_network(saved, observation_space, num_actions)
+    learner = build_learner(config, observation_space, num_actions)
+    restore_weights(learner, saved)
+    return learner
 
 
 def read_checkpoint(path: Path) -> Saved:

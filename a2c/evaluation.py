@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from a2c.checkpoint import Saved, demand_network, demand_trust, find_checkpoint, restore_weights, versions
+from a2c.checkpoint import Saved, demand_trust, find_checkpoint, restored_learner, versions
 from a2c.config import Config, UserError, shown
 from a2c.envs import VecEnv, atari_game, human_normalized, make_vec_env, published_a2c
 from a2c.files import write_result
-from a2c.learner import Learner, build_learner
+from a2c.learner import Learner
 from a2c.metrics import finite
 from a2c.runtime import setup, stream_seed
 from a2c.scores import PROTOCOLS, mean_interval, protocol_name, references
@@ -98,9 +98,7 @@ def evaluate(
     episodes = episodes or config.evaluation.episodes or DEFAULT_EPISODES
     greedy = config.evaluation.greedy if greedy is None else greedy
     with evaluation_envs(config, episodes, seed) as envs:
-        demand_network(saved, envs.observation_space, envs.num_actions)
-        learner = build_learner(config, envs.observation_space, envs.num_actions)
-        restore_weights(learner, saved)
+        learner = restored_learner(saved, config, envs.observation_space, envs.num_actions)
         played = play(learner, envs, episodes, greedy=greedy, seed=_seed(config, seed), on_episode=on_episode)
     return _result(config, str(path), saved.env_steps, played, greedy=greedy, seed=_seed(config, seed))
 

@@ -14,11 +14,11 @@ import numpy as np
 import tensorflow as tf
 
 from a2c.card import ONNX, SAVEDMODEL, make_card, markdown
-from a2c.checkpoint import Saved, demand_network, demand_trust, find_checkpoint, restore_weights, run_folder
+from a2c.checkpoint import Saved, demand_trust, find_checkpoint, restored_learner, run_folder
 from a2c.config import Config, CrashError, UserError
 from a2c.envs import VecEnv, make_vec_env
 from a2c.files import new_folder
-from a2c.learner import Learner, build_learner
+from a2c.learner import Learner
 from a2c.model import build_model
 from a2c.runtime import setup, stream_seed
 
@@ -83,9 +83,7 @@ def export(
     config = _to_play(saved.config)
     setup(config.runtime)
     with make_vec_env(config.env, seed=config.seed, stream="export") as envs:
-        demand_network(saved, envs.observation_space, envs.num_actions)
-        learner = build_learner(config, envs.observation_space, envs.num_actions)
-        restore_weights(learner, saved)
+        learner = restored_learner(saved, config, envs.observation_space, envs.num_actions)
         observations = _observe(learner, envs, seed=stream_seed(config.seed, "export actions"))
     try:
         with new_folder(out) as folder:

@@ -9,13 +9,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from a2c.checkpoint import Saved, demand_network, demand_trust, find_checkpoint, restore_weights, run_folder
+from a2c.checkpoint import Saved, demand_trust, find_checkpoint, restored_learner, run_folder
 from a2c.config import UserError, env_slug
 from a2c.envs import atari_game, clips_rewards, make_filmed_env
 from a2c.envs.gymnasium import ScalarEnvs
 from a2c.evaluation import PlayedGame, evaluation_envs, play
 from a2c.files import write_result
-from a2c.learner import Learner, build_learner
+from a2c.learner import Learner
 from a2c.progress import Stages
 from a2c.runtime import setup
 from a2c.show.game import Choice, Saliency, Step, Thoughts, choose, replay, think
@@ -182,11 +182,9 @@ def _choose(request: Request, saved: Saved, env: ScalarEnvs, stages: Stages) -> 
         stages.at("playing", len(done), request.episodes)
 
     with evaluation_envs(config, request.episodes, request.seed) as envs:
-        demand_network(saved, envs.observation_space, envs.num_actions)
-        learner = build_learner(config, envs.observation_space, envs.num_actions)
         if request.saliency and not is_image(envs.observation_space.low):
             raise UserError(f"--saliency needs observations that are images, and those of {config.env.id} are not.")
-        restore_weights(learner, saved)
+        learner = restored_learner(saved, config, envs.observation_space, envs.num_actions)
         stages.at("playing", 0, request.episodes)
         played = play(learner, envs, request.episodes, greedy=greedy, seed=seed, on_episode=on_episode)
     return Chosen(request, saved, learner, env, greedy, seed, played, choose(played, request.choice), stages)
