@@ -2,8 +2,8 @@
 
 A file holds `meta` (JSON: format, versions, config, counters), `model/*`, `optimizer/*` (every variable, the
 iteration counter included) and `collector/*` (the action stream's counter, and for each environment the numbers
-of its running episode and series, and the actions taken since its seed; they are played again from there). Reading a
-file never runs code, nor takes much more memory than it is long.
+of its running episode and series, and the actions taken since its seed; they are played again from there). Those of
+further workers are `collector-1/*` and so on. Reading a file never runs code, nor takes much more memory than it is long.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from a2c.config import Config, UserError, build_config, dump_config, env_slug
 from a2c.learner import Learner, build_learner
 from a2c.metrics import WINDOW, Counters
 from a2c.model import weight_shapes
+from a2c.replicas import ALONE, Replicas, from_text, to_text
 from a2c.rollout import RolloutCollector
 
 FORMAT = 2
@@ -53,35 +54,64 @@ class Saved(NamedTuple):
         """The arrays below `prefix/`, in their order, without it."""
         return {key.removeprefix(prefix + "/"): a for key, a in self.arrays.items() if key.startswith(prefix + "/")}
 
+    def packed(self) -> dict[str, np.ndarray]:
+        """All of it as arrays, for those who cannot read the file."""
+        header = {"path": str(self.path), "config": dump_config(self.config), "meta": self.meta}
+        return {**self.arrays, "saved": from_text(json.dumps(header))}
+
+    @classmethod
+    def unpacked(cls, arrays: dict[str, np.ndarray]) -> Saved:
+        """What was `packed`."""
+        header = json.loads(to_text(arrays.pop("saved")))
+        return cls(Path(header["path"]), build_config(header["config"], where=header["path"]), header["meta"], arrays)
+
 
 class Checkpoints:
-    """Saves and restores one run: its learner, collector and counters."""
+    """Saves and restores one run: its learner, counters, and the collectors of all its workers.
+
+    The chief alone touches the folder; the others come to `save` and `restore` with it.
+    """
 
     def __init__(
-        self, run_dir: Path, config: Config, *, learner: Learner, collector: RolloutCollector, counters: Counters
+        self,
+        run_dir: Path,
+        config: Config,
+        *,
+        learner: Learner,
+        collector: RolloutCollector,
+        counters: Counters,
+        replicas: Replicas = ALONE,
     ) -> None:
         self.folder = run_dir / "checkpoints"
         self.config = config
         self.learner = learner
         self.collector = collector
         self.counters = counters
+        self.replicas = replicas
         self._saved_at = time.monotonic()  # which no setting of the clock moves
 
-    def due(self) -> bool:
-        """Whether it is time for a checkpoint, by updates or by minutes."""
-        every_minutes = self.config.checkpoint.every_minutes
-        by_time = 0 < 60 * every_minutes <= time.monotonic() - self._saved_at
-        return by_time or self._due_by_updates()
+    def due_by_time(self) -> bool:
+        """Whether it is time for a checkpoint by the clock, which is the chief's."""
+        return self.replicas.is_chief and (
+            0 < 60 * self.config.checkpoint.every_minutes <= time.monotonic() - self._saved_at
+        )
 
-    def save(self) -> Path:
+    def due_by_updates(self) -> bool:
+        """Whether it is time for a checkpoint by the number of updates."""
+        return self.counters.updates % self.config.checkpoint.every_updates == 0
+
+    def save(self) -> None:
         """Write `checkpoints/step-<env_steps>.npz`, refresh `best.npz` where it is the best, drop old ones.
 
         Raises:
             OSError: where it cannot be written; those of before are as they were.
         """
+        collectors = self.replicas.gather(self.collector.state())
+        if not self.replicas.is_chief:
+            return
         self.folder.mkdir(parents=True, exist_ok=True)
         # not where a signal or the clock asked for it: the best would depend on when they did
-        scheduled = self.counters.finished(self.config) or self._due_by_updates()
+        scheduled = self.counters.finished(self.config) or self.due_by_updates()
         is_best = scheduled and not self.counters.evaluation_due(self.config) and self._note_best()
         meta = {
             "format": FORMAT,
@@ -92,7 +122,7 @@ class Checkpoints:
         arrays = {
             "meta": np.frombuffer(json.dumps(meta).encode(), np.uint8),
             **learner_arrays(self.learner),
-            **{f"collector/{key}": array for key, array in self.collector.state().items()},
+            **{f"{_group(w)}/{key}": array for w, state in enumerate(collectors) for key, array in state.items()},
         }
         path = self._path()
         write_archive(path, arrays, also=[self.folder / BEST] if is_best else [])
@@ -100,7 +130,6 @@ class Checkpoints:
         for file in older[: max(0, len(older) + 1 - self.config.checkpoint.keep)]:
             file.unlink()
         self._saved_at = time.monotonic()
-        return path
 
     def restore(self, saved: Saved) -> int:
         """Go on exactly where `saved` was written; later checkpoints, damaged as they must be, are set aside.
@@ -120,21 +149,22 @@ class Checkpoints:
         _assign(self.learner.optimizer.variables, saved, "optimizer")
         self.counters.restore(saved.meta["counters"])
         try:
-            lost = self.collector.restore(saved.group("collector"))
+            lost = self.collector.restore(saved.group(_group(self.replicas.index)))
         except (KeyError, ValueError, TypeError, OverflowError, IndexError) as error:
             raise UserError(f"{saved.path} is not a whole checkpoint: {error!r}.") from None
+        if self.replicas.is_chief:
+            self._clean()
+        return lost
+
+    def _clean(self) -> None:
         for file in step_files(self.folder):
             if file.name > self._path().name:
                 file.replace(file.with_suffix(".damaged"))
         for file in self.folder.glob(".step-*.tmp"):  # of killed sessions
             file.unlink()
-        return lost
 
     def _path(self) -> Path:
         return step_file(self.folder, self.counters.env_steps)
-
-    def _due_by_updates(self) -> bool:
-        return self.counters.updates % self.config.checkpoint.every_updates == 0
 
     def _note_best(self) -> bool:
         mean, best = self.counters.return_mean, self.counters.best_return
@@ -333,8 +363,14 @@ def demand_trust(saved: Saved, env_id: str | None) -> None:
 
 def resume_command(run_dir: Path, config: Config) -> str:
     """What to type to go on with a run."""
-    words = ["a2c", "resume", str(run_dir), *(["--env", config.env.id] if ":" in config.env.id else [])]
+    workers = ["launch", "--workers", str(config.runtime.workers), "--"] if config.runtime.workers > 1 else []
+    words = ["a2c", *workers, "resume", str(run_dir), *(["--env", config.env.id] if ":" in config.env.id else [])]
     return shlex.join(words)
+
+
+def _group(worker: int) -> str:
+    """Where the state of a worker's collector stands in a file."""
+    return f"collector-{worker}" if worker else "collector"
 
 
 def step_file(folder: Path, env_steps: int) -> Path:

@@ -114,6 +114,14 @@ class SaliencyChoice(StrEnum):
     policy = "policy"
 
 
+class Strategy(StrEnum):
+    """What a run is spread over."""
+
+    none = "none"
+    mirrored = "mirrored"
+    multiworker = "multiworker"
+
+
 class Mode(StrEnum):
     """How the update is executed."""
 
@@ -232,6 +240,10 @@ def train(
     ] = None,
     eager: Annotated[bool, typer.Option("--eager", help="The same as --mode eager.")] = False,
     mode: Annotated[Mode | None, typer.Option(help="How the update is executed. Default: graph.")] = None,
+    strategy: Annotated[
+        Strategy | None,
+        typer.Option(help="mirrored: all GPUs of this machine; multiworker: a cluster. Default: none."),
+    ] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option(
@@ -257,6 +269,7 @@ def train(
         "total_env_steps": steps,
         "seed": seed,
         "runtime.mode": _mode(eager, mode),
+        "runtime.strategy": strategy and strategy.value,
         "optimizer.on_nan": on_nan and on_nan.value,
     }
     settings, source = load_config(config=config, env_id=env, overrides=overrides, assignments=set_ or [])
@@ -264,7 +277,8 @@ def train(
         stored = _stored_config(run_dir, settings.env.id if config or env or set_ else None)
         total = settings.total_env_steps if _gives_steps(steps, set_) else stored.total_env_steps
         if not (config or env or seed is not None or eager or mode or set_):
-            settings = changed(stored, {"optimizer.on_nan": on_nan and on_nan.value})
+            given = {key: overrides[key] for key in ("runtime.strategy", "optimizer.on_nan")}
+            settings = changed(stored, given)
         _resume(changed(settings, {"total_env_steps": total}), run_dir, quiet=quiet)
         return
     run_dir = run_dir or _default_run_dir(settings)
@@ -639,8 +653,8 @@ def _run(config: Config, run_dir: Path, headline: str, *, resume: bool, quiet: b
     summary = training.train(config, run_dir, resume=resume, progress=_progress(headline, quiet=quiet), warn=_warn)
     if summary.signal in (signal.SIGHUP, signal.SIGPIPE):
         _drop_output()  # nobody reads it any more
-    if not quiet:
-        _print_summary(summary, config)
+    if not quiet and summary.is_chief:
+        _print_summary(summary)
     if summary.signal is not None:
         raise typer.Exit(128 + summary.signal)
 
@@ -707,7 +721,7 @@ def _print(text: str) -> None:
     out.print(text, markup=False, soft_wrap=True)
 
 
-def _print_summary(summary: TrainSummary, config: Config) -> None:
+def _print_summary(summary: TrainSummary) -> None:
     counters = summary.counters
     score = "no game ended yet"
     if counters.return_mean is not None:
@@ -716,7 +730,7 @@ def _print_summary(summary: TrainSummary, config: Config) -> None:
     if summary.evaluation is not None:
         _print_evaluation(summary.evaluation)
     if summary.signal is not None:
-        command = quietly("a2c.checkpoint").resume_command(summary.run_dir, config)
+        command = quietly("a2c.checkpoint").resume_command(summary.run_dir, summary.config)
         _print(f"Stopped and saved. Go on with:\n  {command}")
     else:
         _print(f"Saved in {summary.run_dir}. Play whole games with it:\n  a2c eval {summary.run_dir}")

@@ -138,6 +138,12 @@ class RuntimeConfig(Section):
     # exact: eager and graph give the same bits; auto = exact wherever that is possible (not under XLA or on a GPU)
     numerics: Literal["auto", "exact", "fast"] = "auto"
     threads: Annotated[int, Field(ge=0, le=1024), NUMBER] = 0  # TensorFlow's intra-op threads; 0 = one per core
+    # mirrored: the devices of this machine share the environments; multiworker: every worker of a cluster has its own
+    strategy: Literal["none", "mirrored", "multiworker"] = "none"
+    workers: Annotated[int, Field(ge=1, le=65_536), NUMBER] = 1  # of multiworker: the cluster says it, a run keeps it
+    # of each process; 0 = one for each GPU. Without any, mirrored tries it out on virtual devices of the processor.
+    replicas: Annotated[int, Field(ge=0, le=1024), NUMBER] = 0
+    cluster_wait_minutes: NonNegative = 10.0  # for all workers to be there
 
     @model_validator(mode="after")
     def _xla_is_never_exact(self) -> RuntimeConfig:
@@ -146,6 +152,21 @@ class RuntimeConfig(Section):
                 "runtime.numerics=exact is impossible with mode=xla, which fuses and reorders sums; "
                 "use mode graph or eager, or numerics=fast"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _strategy_fits(self) -> RuntimeConfig:
+        if self.strategy != "none" and self.mode == "xla":
+            raise ValueError(
+                f"runtime.strategy={self.strategy} does not go with mode=xla, which cannot hand gradients between "
+                "devices here; use mode graph or eager"
+            )
+        if self.strategy != "multiworker" and self.workers > 1:
+            raise ValueError(
+                f"runtime.workers={self.workers} needs strategy=multiworker, not {self.strategy}; leave it out"
+            )
+        if self.strategy == "none" and self.replicas > 1:
+            raise ValueError(f"runtime.replicas={self.replicas} needs strategy=mirrored; set that, or leave it out")
         return self
 
 
@@ -201,6 +222,13 @@ class Config(Section):
     def _holds_a_rollout(self) -> Config:
         steps = self.env_steps_per_update
         rollout = f"algorithm.rollout_length={self.algorithm.rollout_length} x env.num_envs={self.env.num_envs}"
+        if self.runtime.workers > 1:
+            rollout += f" x runtime.workers={self.runtime.workers}"
+        if self.runtime.replicas > 1 and self.env.num_envs % self.runtime.replicas:
+            raise ValueError(
+                f"env.num_envs={self.env.num_envs} cannot be shared evenly by runtime.replicas={self.runtime.replicas}; "
+                "give a multiple of it"
+            )
         if self.total_env_steps < steps:
             raise ValueError(
                 f"total_env_steps={self.total_env_steps} is less than one rollout of {steps} steps ({rollout}); "
@@ -215,8 +243,8 @@ class Config(Section):
 
     @property
     def env_steps_per_update(self) -> int:
-        """T x B."""
-        return self.algorithm.rollout_length * self.env.num_envs
+        """T x B, over all workers."""
+        return self.algorithm.rollout_length * self.env.num_envs * self.runtime.workers
 
     @property
     def total_updates(self) -> int:

@@ -24,9 +24,11 @@ from a2c.config import Config, CrashError, UserError, dump_config
 from a2c.files import replacing, write_atomically
 from a2c.learner import Learner
 from a2c.metrics import Counters
-from a2c.trajectory import Losses, Trajectory
+from a2c.replicas import ALONE, Replicas, from_text, to_text
+from a2c.trajectory import Losses, Trajectory, env_axis
 
 KEPT = 10  # incidents of one run; the first ones say most
+NOWHERE = "a place that is finite when it is done again op by op"
 SKIPPED_IN_A_ROW = 100  # updates: then nothing is being learned any more
 
 
@@ -37,11 +39,14 @@ class Incidents:
         trajectory: of the update under way; set by whoever runs the loop, None again after `check`.
     """
 
-    def __init__(self, run_dir: Path, config: Config, learner: Learner, counters: Counters) -> None:
+    def __init__(
+        self, run_dir: Path, config: Config, learner: Learner, counters: Counters, replicas: Replicas = ALONE
+    ) -> None:
         self.run_dir = run_dir
         self.config = config
         self.learner = learner
         self.counters = counters
+        self.replicas = replicas
         self.trajectory: Trajectory | None = None
         self._resume = resume_command(run_dir, config)
 
@@ -58,7 +63,7 @@ class Incidents:
         self.counters.skipped_in_a_row += 1
         self.counters.skipped_updates += 1
         assert trajectory is not None
-        stage = nonfinite_stage(self.learner, trajectory)
+        trajectory, stage = self._joint(trajectory)
         where = self._save(trajectory, stage=stage)
         what = f"Update {self.counters.updates:,} is not finite, first in {stage}, and was not applied"
         if self.config.optimizer.on_nan == "stop":
@@ -72,6 +77,14 @@ class Incidents:
                 f"trajectories are in {where.parent}. Start again, with a smaller optimizer.learning_rate."
             )
 
+    def _joint(self, trajectory: Trajectory) -> tuple[Trajectory, str]:
+        """What all workers learned from at once, and the first stage that is not finite in any of them."""
+        mine = {**trajectory._asdict(), "stage": from_text(nonfinite_stage(self.learner, trajectory))}
+        each = self.replicas.gather(mine)
+        stages = [to_text(worker.pop("stage")) for worker in each]
+        fields = {name: np.concatenate([w[name] for w in each], axis=env_axis(name)) for name in Trajectory._fields}
+        return Trajectory(**fields), next((stage for stage in stages if stage != NOWHERE), NOWHERE)
+
     def __enter__(self) -> Incidents:
         return self
 
@@ -83,6 +96,8 @@ class Incidents:
 
     def _crash(self, error: Exception) -> NoReturn:
         first_line = f"{type(error).__name__}: {error}".splitlines()[0][:300].rstrip(".")
+        if not self.replicas.is_chief:
+            raise CrashError(f"Worker {self.replicas.index} stopped with {first_line}.") from error
         try:
             where = f"what is needed to repeat it is in {self._save(self.trajectory, error=error)}"
         except OSError as unwritable:
@@ -95,7 +110,7 @@ class Incidents:
     def _save(self, trajectory: Trajectory | None, *, stage: str | None = None, error: Exception | None = None) -> Path:
         """Make the folder of this moment, unless there are enough of them."""
         folder = self.run_dir / "incidents" / f"step-{self.counters.env_steps:012d}"
-        if len(list(folder.parent.glob("step-*"))) >= KEPT:
+        if not self.replicas.is_chief or len(list(folder.parent.glob("step-*"))) >= KEPT:
             return folder.parent
         checkpoints = folder / "checkpoints"
         if any(path.is_symlink() for path in (folder.parent, folder, checkpoints)):
@@ -119,24 +134,22 @@ class Incidents:
 
 
 def nonfinite_stage(learner: Learner, trajectory: Trajectory) -> str:
-    """The first stage of the update in which a number is NaN or infinite; the update is done again, not applied."""
+    """The first stage of an update in which a number is NaN or infinite; its gradients are computed once more."""
     for name, field in trajectory._asdict().items():
         if not np.isfinite(field).all():
             return f"trajectory.{name}"
 
     def tap(stage: str, tensor: tf.Tensor) -> tf.Tensor:
-        # raises before anything is applied, also where it is finite this time
-        if stage.startswith("clipped_gradient"):
-            raise _FoundError("a place that is finite when it is done again op by op")
         if tensor.dtype.is_floating and not bool(tf.reduce_all(tf.math.is_finite(tensor))):
             raise _FoundError(f"stage {stage!r}")
         return tensor
 
     try:
-        learner.apply_update(Trajectory(*map(tf.convert_to_tensor, trajectory)), tap)
+        gradients, _ = learner.gradients(Trajectory(*map(tf.convert_to_tensor, trajectory)), tap)
+        tap("grad_norm", tf.linalg.global_norm(gradients))
     except _FoundError as found:
         return str(found)
-    raise AssertionError("an update has clipped gradients")
+    return NOWHERE
 
 
 class _FoundError(Exception):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -14,17 +14,28 @@ from a2c.losses import LossParts, a2c_loss
 from a2c.memory import refuse_huge_network
 from a2c.model import build_model, refuse_unproven_layers, weight_shapes
 from a2c.optimizer import build_optimizer
-from a2c.returns import explained_variance, gae, normalize
+from a2c.replicas import ALONE, Replicas
+from a2c.returns import Moments, explained_variance, gae, moments, normalize, pooled
 from a2c.runtime import is_exact, stream_seed
-from a2c.trajectory import Losses, Trajectory
+from a2c.trajectory import Losses, Trajectory, env_axis
 
 Tap = Callable[[str, tf.Tensor], tf.Tensor]  # is shown each named stage of an update, and returns what goes on
+
+
+class Fit(NamedTuple):
+    """How a network fits a trajectory, or a slice of one: what is reported of an update, before it is averaged."""
+
+    total_loss: tf.Tensor
+    parts: LossParts
+    errors: Moments  # of returns - values
+    returns: Moments
 
 
 class Learner:
     """The network, its optimizer, and the three compiled functions on them.
 
-    T = rollout_length, B = num_envs, A = num_actions.
+    T = rollout_length, B = num_envs, A = num_actions. With several replicas each works on its slice of the B
+    environments, and an update is that of the joint batch of all of them.
 
     Args:
         model: observations [N, *obs] -> (logits [N, A], values [N]).
@@ -34,6 +45,7 @@ class Learner:
         max_grad_norm: of the global norm of all gradients.
         mode: "graph" compiles with tf.function, "xla" with XLA besides, "eager" runs op by op.
         exact: refuse a model of which it is not known that eager and graph give the same bits.
+        replicas: within whose scope model and optimizer were made.
 
     Raises:
         UserError: where `exact` is refused.
@@ -49,6 +61,7 @@ class Learner:
         max_grad_norm: float,
         mode: str = "graph",
         exact: bool = False,
+        replicas: Replicas = ALONE,
     ) -> None:
         if exact:
             refuse_unproven_layers(model)
@@ -56,12 +69,16 @@ class Learner:
         self.optimizer = optimizer
         self.algorithm = algorithm
         self.max_grad_norm = max_grad_norm
-        optimizer.build(model.trainable_variables)
+        self.replicas = replicas
+        with replicas.scope():
+            optimizer.build(model.trainable_variables)
         observation, num_actions = model.input_shape[1:], model.output_shape[0][-1]
         any_batch = tf.TensorSpec((None, *observation), model.input.dtype)  # evaluation plays fewer games at once
         row = tf.TensorSpec((num_envs, *observation), model.input.dtype)
         self.trajectory_spec = trajectory_spec(row, algorithm.rollout_length, num_actions)
-        self._sample = compiled(self._sample_actions, mode, any_batch, tf.TensorSpec((2,), tf.int64))
+        draw = tf.TensorSpec((2,), tf.int64)
+        self._sample = compiled(self._sample_actions, mode, any_batch, draw)
+        self._explore = self._sample if replicas.total == 1 else compiled(self._sample_slices, mode, row, draw)
         self._greedy = compiled(self._greedy_actions, mode, any_batch)
         self._value = compiled(self._values, mode, any_batch)
         self._update = compiled(self.apply_update, mode, self.trajectory_spec)
@@ -72,6 +89,14 @@ class Learner:
         The draw is a function of the logits and of `seed` [2] int64 alone, the same in eager and in graph.
         """
         actions, logits = self._sample(observations, seed)
+        return actions.numpy(), logits.numpy()
+
+    def explore(self, observations: np.ndarray, seed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """`act` for the B environments of a rollout, every replica on its slice.
+
+        The draws are those that one process with the environments of all workers would make.
+        """
+        actions, logits = self._explore(observations, seed)
         return actions.numpy(), logits.numpy()
 
     def act_greedily(self, observations: np.ndarray) -> np.ndarray:
@@ -95,10 +120,16 @@ class Learner:
 
     def _sample_actions(self, observations: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         logits, _ = self.model(observations)
-        # Gumbel-max: argmax(logits + Gumbel noise) is a draw from softmax(logits); XLA has no categorical draw
-        uniform = tf.random.stateless_uniform(tf.shape(logits), seed, alg="philox")
-        actions = tf.argmax(logits - tf.math.log(-tf.math.log(uniform)), axis=-1, output_type=tf.int32)
-        return actions, logits
+        return draw_actions(logits, _uniform(tf.shape(logits), seed)), logits
+
+    def _sample_slices(self, observations: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return self.replicas.joined(self.replicas.run(self._sample_slice, observations, seed))  # type: ignore[no-any-return]
+
+    def _sample_slice(self, observations: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        logits, _ = self.model(self.replicas.slice(observations, axis=0))
+        rows, num_actions = logits.shape
+        joint = _uniform((rows * self.replicas.total, num_actions), seed)
+        return draw_actions(logits, self.replicas.rows(joint, rows)), logits
 
     def _greedy_actions(self, observations: tf.Tensor) -> tf.Tensor:
         logits, _ = self.model(observations)
@@ -112,6 +143,40 @@ class Learner:
         """`update` before it is compiled.
 
         `tap` is for looking at the numbers on their way; one that returns what it is given changes nothing.
+        """
+        clipped, all_losses = self.replicas.run(lambda t: self._clipped_gradients(t, tap), trajectory)
+        losses: Losses = self.replicas.first(all_losses)
+
+        def apply() -> None:
+            self.replicas.apply(self.optimizer, clipped, self.model.trainable_variables)
+
+        tf.cond(losses.are_finite(tf.math.is_finite), apply, lambda: None)
+        return losses
+
+    def _clipped_gradients(self, trajectory: Trajectory, tap: Tap) -> tuple[list[tf.Tensor], Losses]:
+        """Those of the joint batch, from one replica's slice of it: first the mean, then its norm is clipped."""
+        gradients, fit = self.gradients(self._slice(trajectory), tap, pool=self._pooled)
+        each = self.replicas.marked(tf.stack([*fit.errors, *fit.returns]))
+        *gradients, total_loss, policy_loss, value_loss, entropy, each = self.replicas.mean(
+            [*gradients, fit.total_loss, *fit.parts, each]
+        )
+        clipped, grad_norm = tf.clip_by_global_norm(gradients, self.max_grad_norm)
+        grad_norm = tap("grad_norm", grad_norm)
+        clipped = _tap_each(tap, "clipped_gradient", self.model.trainable_variables, clipped)
+        errors, returns = pooled(Moments(each[:, 0], each[:, 1])), pooled(Moments(each[:, 2], each[:, 3]))
+        learning_rate = tf.convert_to_tensor(self.optimizer.learning_rate)
+        fitted = explained_variance(errors, returns)
+        return clipped, Losses(total_loss, policy_loss, value_loss, entropy, fitted, grad_norm, learning_rate)
+
+    def gradients(
+        self, trajectory: Trajectory, tap: Tap, *, pool: Callable[[Moments], Moments] = lambda own: own
+    ) -> tuple[list[tf.Tensor], Fit]:
+        """The gradients of the loss of a trajectory, of any number of environments; and how well the network fits.
+
+        Args:
+            trajectory: of tensors.
+            tap: as of `apply_update`.
+            pool: from the moments of its advantages to those that they are normalized by.
         """
         variables = self.model.trainable_variables
         with tf.GradientTape() as tape:
@@ -127,7 +192,7 @@ class Learner:
             )
             returns, advantages = tap("returns", targets.returns), tap("advantages", targets.advantages)
             if self.algorithm.normalize_advantages:
-                advantages = tap("normalized_advantages", normalize(advantages))
+                advantages = tap("normalized_advantages", normalize(advantages, pool(moments(advantages))))
             loss, parts = a2c_loss(
                 logits,
                 values,
@@ -140,17 +205,16 @@ class Learner:
             parts = LossParts(*(tap(name, part) for name, part in parts._asdict().items()))
             loss = tap("total_loss", loss)
         gradients = _tap_each(tap, "gradient", variables, tape.gradient(loss, variables))
-        clipped, grad_norm = tf.clip_by_global_norm(gradients, self.max_grad_norm)
-        grad_norm = tap("grad_norm", grad_norm)
-        clipped = _tap_each(tap, "clipped_gradient", variables, clipped)
-        learning_rate = tf.convert_to_tensor(self.optimizer.learning_rate)
-        losses = Losses(loss, *parts, explained_variance(values, returns), grad_norm, learning_rate)
+        return gradients, Fit(loss, parts, moments(returns - values), moments(returns))
 
-        def apply() -> None:
-            self.optimizer.apply_gradients(zip(clipped, variables, strict=True))
+    def _slice(self, trajectory: Trajectory) -> Trajectory:
+        """This replica's environments."""
+        fields = trajectory._asdict().items()
+        return Trajectory(**{name: self.replicas.slice(field, axis=env_axis(name)) for name, field in fields})
 
-        tf.cond(losses.are_finite(tf.math.is_finite), apply, lambda: None)
-        return losses
+    def _pooled(self, own: Moments) -> Moments:
+        (each,) = self.replicas.mean([self.replicas.marked(tf.stack(own))])
+        return pooled(Moments(each[:, 0], each[:, 1]))
 
     def _forward(self, trajectory: Trajectory, tap: Tap) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """One forward pass over the T x B stored observations, and one over the B after them.
@@ -168,29 +232,44 @@ class Learner:
         return logits, values, tap("bootstrap_value", bootstrap_value)
 
 
-def build_learner(config: Config, observation_space: Any, num_actions: int) -> Learner:
-    """The learner of a configuration, with fresh weights.
+def build_learner(config: Config, observation_space: Any, num_actions: int, *, replicas: Replicas = ALONE) -> Learner:
+    """The learner of a configuration, with fresh weights, on one device or on the given replicas.
 
     Raises:
         UserError: where the network does not fit the observations, or the machine's memory.
     """
     refuse_huge_network(weight_shapes(config.model, observation_space, num_actions))
-    model = build_model(
-        config.model,
-        observation_space,
-        num_actions,
-        seed=stream_seed(config.seed, "weights"),
-        dtype=config.runtime.precision,
-    )
+    with replicas.scope():
+        model = build_model(
+            config.model,
+            observation_space,
+            num_actions,
+            seed=stream_seed(config.seed, "weights"),
+            dtype=config.runtime.precision,
+        )
+        optimizer = build_optimizer(config.optimizer, total_updates=config.total_updates)
     return Learner(
         model,
-        build_optimizer(config.optimizer, total_updates=config.total_updates),
+        optimizer,
         config.algorithm,
         num_envs=config.env.num_envs,
         max_grad_norm=config.optimizer.max_grad_norm,
         mode=config.runtime.mode,
         exact=is_exact(config.runtime),
+        replicas=replicas,
     )
+
+
+def draw_actions(logits: tf.Tensor, uniform: tf.Tensor) -> tf.Tensor:
+    """Actions [B] int32 from logits [B, A] and numbers [B, A] in (0, 1).
+
+    Gumbel-max: argmax(logits + Gumbel noise) is a draw from softmax(logits); XLA has no categorical draw.
+    """
+    return tf.argmax(logits - tf.math.log(-tf.math.log(uniform)), axis=-1, output_type=tf.int32)
+
+
+def _uniform(shape: Any, seed: tf.Tensor) -> tf.Tensor:
+    return tf.random.stateless_uniform(shape, seed, alg="philox")
 
 
 def trajectory_spec(observation: tf.TensorSpec, rollout_length: int, num_actions: int) -> Trajectory:

@@ -28,7 +28,8 @@ def refuse_huge_rollout(config: Config, observation_space: Any, *, memory: int |
         UserError: naming the keys and sizes.
     """
     memory = physical_memory() if memory is None else memory
-    size = config.env_steps_per_update * math.prod(observation_space.shape) * observation_space.dtype.itemsize
+    steps = config.algorithm.rollout_length * config.env.num_envs  # of this process
+    size = steps * math.prod(observation_space.shape) * observation_space.dtype.itemsize
     if size > memory:
         shape = " x ".join(str(n) for n in observation_space.shape)
         raise UserError(

@@ -9,7 +9,7 @@ import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -20,7 +20,7 @@ from google.protobuf.message import DecodeError
 
 from a2c.config import Config, dotted, dump_config
 from a2c.files import replacing
-from a2c.trajectory import Episode, Losses
+from a2c.trajectory import Losses
 
 _EVENTS = "events.out.tfevents"
 WINDOW = 100  # training episodes in the running means, as the A2C literature reports them
@@ -42,15 +42,17 @@ class Counters:
     returns: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
     lengths: deque[int] = field(default_factory=lambda: deque(maxlen=WINDOW))
 
-    def advance(self, env_steps: int, frames_per_step: int, episodes: Iterable[Episode]) -> None:
+    def advance(self, env_steps: int, frames_per_step: int) -> None:
         """Count one update."""
         self.updates += 1
         self.env_steps += env_steps
         self.frames += env_steps * frames_per_step
-        for episode in episodes:
-            self.episodes += 1
-            self.returns.append(episode.episode_return)
-            self.lengths.append(episode.length)
+
+    def count(self, episode_return: float, length: int) -> None:
+        """Count one whole game; they come in the order in which they ended."""
+        self.episodes += 1
+        self.returns.append(episode_return)
+        self.lengths.append(length)
 
     def finished(self, config: Config) -> bool:
         """Whether all the steps of a run are done."""

@@ -105,13 +105,39 @@ def going_on(discounts: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
     return tf.where(ends, tf.zeros_like(discounts), discounts)
 
 
-def normalize(advantages: tf.Tensor) -> tf.Tensor:
-    """(A - mean) / (std + 1e-8) over all T x B entries, population standard deviation."""
-    centred = advantages - tf.reduce_mean(advantages)
-    return centred / (tf.sqrt(tf.reduce_mean(tf.square(centred))) + 1e-8)
+class Moments(NamedTuple):
+    """Mean and population variance, of one set or of several of the same size."""
+
+    mean: tf.Tensor
+    variance: tf.Tensor
 
 
-def explained_variance(values: tf.Tensor, returns: tf.Tensor) -> tf.Tensor:
+def moments(x: tf.Tensor) -> Moments:
+    """Of all entries of x; scalars."""
+    mean = tf.reduce_mean(x)
+    return Moments(mean, tf.reduce_mean(tf.square(x - mean)))
+
+
+def pooled(each: Moments) -> Moments:
+    """Of the union of sets of the same size, from the moments [N] of each; scalars.
+
+    The law of total variance: the mean of the variances, plus the variance of the means.
+    """
+    among = moments(each.mean)
+    return Moments(among.mean, tf.reduce_mean(each.variance) + among.variance)
+
+
+def normalize(advantages: tf.Tensor, over: Moments | None = None) -> tf.Tensor:
+    """(A - mean) / (std + 1e-8), population standard deviation.
+
+    Args:
+        advantages: [T, B] float32.
+        over: of the joint batch that they are a slice of; by default they are all of it.
+    """
+    mean, variance = moments(advantages) if over is None else over
+    return (advantages - mean) / (tf.sqrt(variance) + 1e-8)
+
+
+def explained_variance(errors: Moments, returns: Moments) -> tf.Tensor:
     """1 - Var(returns - values) / Var(returns): 1 is perfect, 0 no better than a constant. Scalar float32."""
-    check_shapes("explained_variance", 2, values=values, returns=returns)
-    return 1.0 - tf.math.reduce_variance(returns - values) / (tf.math.reduce_variance(returns) + 1e-8)
+    return 1.0 - errors.variance / (returns.variance + 1e-8)

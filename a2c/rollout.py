@@ -50,11 +50,11 @@ class RolloutCollector:
         self.draws = 0
         self.observations = envs.reset()
 
-    def collect(self) -> tuple[Trajectory, list[Episode]]:
+    def collect(self) -> tuple[Trajectory, list[tuple[int, Episode]]]:
         """Act for T steps in all B environments.
 
         Returns:
-            The trajectory, and the whole games that ended meanwhile, with their raw scores.
+            The trajectory, and the whole games that ended meanwhile, each with its row of the trajectory.
         """
         shape = (self.algorithm.rollout_length, self.envs.num_envs)
         rollout = Trajectory(
@@ -67,7 +67,7 @@ class RolloutCollector:
             behaviour_logits=np.empty((*shape, self.envs.num_actions), np.float32),
             bootstrap_observation=self.observations,
         )
-        episodes: list[Episode] = []
+        episodes: list[tuple[int, Episode]] = []
         for t in range(shape[0]):
             rollout.observations[t] = self.observations
             seed = np.array([self.action_seed, self.draws], np.int64)
@@ -82,7 +82,7 @@ class RolloutCollector:
             if bootstrapped.any():
                 rollout.final_values[t, bootstrapped] = self.value(step.final_observations)[bootstrapped]
             self.observations = step.observations
-            episodes.extend(step.episodes)
+            episodes.extend((t, episode) for episode in step.episodes)
         return rollout._replace(bootstrap_observation=self.observations), episodes
 
     def state(self) -> dict[str, np.ndarray]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import numpy as np
 import yaml
 
 from a2c.checkpoint import Checkpoints, Saved, demand_network, find_checkpoint, resume_command, versions
@@ -24,6 +25,7 @@ from a2c.learner import Learner, build_learner
 from a2c.lock import FolderLock
 from a2c.metrics import Counters, Record, Writers, make_record
 from a2c.progress import Progress
+from a2c.replicas import Replicas, demand_agreement, open_replicas
 from a2c.rollout import build_collector
 from a2c.runtime import setup
 from a2c.show.game import choose
@@ -31,7 +33,7 @@ from a2c.show.thumbnail import Gif, thumbnail
 from a2c.trajectory import Episode
 
 # What may be another in a run that goes on, besides its length. All else would make it another run.
-_FREE_KEYS = ("total_env_steps", "optimizer.on_nan")
+_FREE_KEYS = ("total_env_steps", "optimizer.on_nan", "runtime.cluster_wait_minutes")
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,8 @@ class TrainSummary:
     """How a call of `train` ended."""
 
     run_dir: Path
+    config: Config  # with the numbers of workers and replicas that there were
+    is_chief: bool  # else another worker has the folder, and says how it went
     counters: Counters
     record: Record | None  # the last line of metrics, None where there was nothing left to do
     evaluation: EvalResult | None
@@ -69,25 +73,23 @@ def train(
         CrashError: where anything else is raised in the loop; what is needed to repeat it is saved first.
     """
     run_dir = Path(run_dir)
-    _refuse_links(run_dir)
-    if not resume:
-        _refuse_existing(run_dir)
     setup(config.runtime)
+    config, replicas = open_replicas(config)
     counters = Counters()
     record, evaluation = None, None
-    with StopSignal() as stop, FolderLock(run_dir) as lock, ExitStack() as stack:
-        saved = None
-        if resume:
-            if (run_dir / "checkpoints").is_dir():  # else there is nothing to lock
-                lock.take()
-            saved = _latest(run_dir, config, warn)  # under the lock: nobody else goes on from it, or beyond it
-        envs = stack.enter_context(make_vec_env(config.env, seed=config.seed))
+    with replicas.connected(), StopSignal() as stop, FolderLock(run_dir) as lock, ExitStack() as stack:
+        demand_agreement(replicas, config, versions())
+        saved = _begin(config, run_dir, replicas, lock, resume=resume, warn=warn)
+        first = replicas.index * config.env.num_envs
+        envs = stack.enter_context(make_vec_env(config.env, seed=config.seed, first=first))
         if saved is not None:
             demand_network(saved, envs.observation_space, envs.num_actions)
-        learner = build_learner(config, envs.observation_space, envs.num_actions)
-        collector = build_collector(config, envs, learner.act, learner.value)
-        checkpoints = Checkpoints(run_dir, config, learner=learner, collector=collector, counters=counters)
-        if saved is None:
+        learner = build_learner(config, envs.observation_space, envs.num_actions, replicas=replicas)
+        collector = build_collector(config, envs, learner.explore, learner.value)
+        checkpoints = Checkpoints(
+            run_dir, config, learner=learner, collector=collector, counters=counters, replicas=replicas
+        )
+        if saved is None and replicas.is_chief:
             _make_folder(run_dir)
             lock.take()
             _refuse_existing(run_dir)  # again: another may have begun there meanwhile
@@ -97,45 +99,76 @@ def train(
                 f"{config.env.id} is no function of its seed and actions, or is another version. They start new games, "
                 "and the run goes on, but not exactly."
             )
+        writers = None
         with _saving(run_dir, config):
             if saved is None:
                 checkpoints.save()  # first of all, so that a run killed at any time can be resumed
-            _write_config(run_dir, config)
-            writers = Writers(run_dir, config, counters)
+            if replicas.is_chief:
+                _write_config(run_dir, config)
+                writers = stack.enter_context(Writers(run_dir, config, counters))
         with (
-            writers,
-            progress or Progress() as view,
-            Incidents(run_dir, config, learner, counters) as incidents,
+            progress if progress and replicas.is_chief else Progress() as view,
+            Incidents(run_dir, config, learner, counters, replicas) as incidents,
+            replicas.connected(),
         ):
             stop.watch(view.start, config, counters)
-            judge = Judge(learner, config, run_dir, counters, writers, stop, view)
-            if counters.evaluation_due(config):  # the session before was stopped in it
-                evaluation = judge()
-                _save(run_dir, checkpoints, writers)
+            judge = Judge(learner, config, run_dir, counters, writers, stop, view, replicas)
             clock = Stopwatch(counters)
+            games = Games(counters, replicas)
             finished = counters.finished(config)
-            while not finished and stop.signal is None:
+            stopping, _ = replicas.consult(stop.signal is not None, False)
+            if counters.evaluation_due(config):  # the session before was stopped in it
+                evaluation, stopping = judge()
+                _save(run_dir, checkpoints, writers)
+            while not finished and not stopping:
                 trajectory, episodes = collector.collect()
                 incidents.trajectory = trajectory
                 losses = learner.update(trajectory)
-                counters.advance(config.env_steps_per_update, envs.frames_per_step, episodes)
+                counters.advance(config.env_steps_per_update, envs.frames_per_step)
+                games.add(episodes)
                 incidents.check(losses)
                 clock.tick()
                 finished = counters.finished(config)
-                if finished or counters.updates % config.logging.every_updates == 0:
+                stopping, saving = replicas.consult(stop.signal is not None, checkpoints.due_by_time())
+                logging = finished or counters.updates % config.logging.every_updates == 0
+                judging = counters.evaluation_due(config)
+                saving |= finished or checkpoints.due_by_updates()
+                if logging or judging or saving or stopping:
+                    games.count()
+                if logging and writers is not None:
                     record = make_record(counters, losses, clock.lap())
                     with _saving(run_dir, config):
                         writers.write(record, learner.weights)
                     stop.watch(view.show, record, counters)
-                if counters.evaluation_due(config):
-                    evaluation = judge()
+                if judging:
+                    evaluation, stopping = judge()
                     clock.skip()
-                if finished or checkpoints.due():
+                if saving or stopping:
                     _save(run_dir, checkpoints, writers)
-            if not finished:
-                _save(run_dir, checkpoints, writers)
     done = finished and not counters.evaluation_due(config)
-    return TrainSummary(run_dir, counters, record, evaluation, None if done else stop.signal)
+    number = stop.signal or (signal.SIGTERM if stopping else None)  # another worker's
+    return TrainSummary(run_dir, config, replicas.is_chief, counters, record, evaluation, None if done else number)
+
+
+class Games:
+    """The games that ended in the environments of all workers since they were last counted."""
+
+    def __init__(self, counters: Counters, replicas: Replicas) -> None:
+        self.counters = counters
+        self.replicas = replicas
+        self._ended: list[tuple[int, int, float, int]] = []  # update, row, return, length of those of this worker
+
+    def add(self, episodes: list[tuple[int, Episode]]) -> None:
+        """Take note of those that ended in the update just counted, in the environments of this worker."""
+        self._ended.extend((self.counters.updates, row, e.episode_return, e.length) for row, e in episodes)
+
+    def count(self) -> None:
+        """Count those of all workers, in the order in which one worker with all environments would."""
+        mine = np.array(self._ended, np.float64).reshape(-1, 4)
+        ended = np.concatenate([worker["games"] for worker in self.replicas.gather({"games": mine})])
+        for _, _, episode_return, length in ended[np.lexsort((ended[:, 1], ended[:, 0]))].tolist():
+            self.counters.count(episode_return, int(length))
+        self._ended.clear()
 
 
 class Stopwatch:
@@ -168,7 +201,7 @@ class Stopwatch:
 
 @dataclass
 class Judge:
-    """Plays the whole games of an evaluation beside a run, and reports them.
+    """Lets the chief play the whole games of an evaluation beside a run, and report them; the others wait for it.
 
     A signal cuts it short: then it counts as not done, and whoever goes on begins it again.
     """
@@ -177,12 +210,20 @@ class Judge:
     config: Config
     run_dir: Path
     counters: Counters
-    writers: Writers
+    writers: Writers | None
     stop: StopSignal
     view: Progress
+    replicas: Replicas
 
-    def __call__(self) -> EvalResult | None:
-        """Evaluate the network as it stands; None where a signal came."""
+    def __call__(self) -> tuple[EvalResult | None, bool]:
+        """Evaluate the network as it stands: the result where this is the chief, and whether a signal came to any."""
+        result = None if self.writers is None else self._evaluate(self.writers)
+        mine = {"evaluated": np.array(self.counters.evaluated), "signalled": np.array(self.stop.signal is not None)}
+        each = self.replicas.gather(mine)
+        self.counters.evaluated = int(each[0]["evaluated"])
+        return result, any(bool(worker["signalled"]) for worker in each)
+
+    def _evaluate(self, writers: Writers) -> EvalResult | None:
         scores: list[float] = []
 
         def on_episode(episode: Episode) -> None:
@@ -198,17 +239,17 @@ class Judge:
                 on_episode=on_episode,
                 on_step=self.stop.check,
             )
-            video = self._video(played)
+            video = self._video(played, writers)
         except StoppedError:
             return None
         self.counters.evaluated = self.counters.env_steps
         with _saving(self.run_dir, self.config):
-            self.writers.write_evaluation(asdict(result), video)
+            writers.write_evaluation(asdict(result), video)
         return result
 
-    def _video(self, played: list[PlayedGame]) -> Gif | None:
+    def _video(self, played: list[PlayedGame], writers: Writers) -> Gif | None:
         """The start of the median game, where there is a TensorBoard to show it and the environment has pictures."""
-        if self.writers.events is None or not self.config.evaluation.video:
+        if writers.events is None or not self.config.evaluation.video:
             return None
         return thumbnail(self.config.env, choose(played, "median"), on_frame=self.stop.check)
 
@@ -262,6 +303,24 @@ class StopSignal:
             signal.signal(number, handler)
 
 
+def _begin(
+    config: Config, run_dir: Path, replicas: Replicas, lock: FolderLock, *, resume: bool, warn: Callable[[str], None]
+) -> Saved | None:
+    """What to go on from, None for a new run: the chief looks into the folder, and tells the others."""
+
+    def look() -> dict[str, np.ndarray]:
+        _refuse_links(run_dir)
+        if not resume:
+            _refuse_existing(run_dir)
+            return {}
+        if (run_dir / "checkpoints").is_dir():  # else there is nothing to lock
+            lock.take()
+        return _latest(run_dir, config, warn).packed()  # under the lock: nobody else goes on from it, or beyond it
+
+    found = replicas.from_chief(look)
+    return Saved.unpacked(found) if found else None
+
+
 def _latest(run_dir: Path, config: Config, warn: Callable[[str], None]) -> Saved:
     """The checkpoint to go on from, if `config` is that of the run, its length apart."""
     saved = find_checkpoint(run_dir, warn)
@@ -307,9 +366,10 @@ def _saving(run_dir: Path, config: Config) -> Iterator[None]:
         ) from None
 
 
-def _save(run_dir: Path, checkpoints: Checkpoints, writers: Writers) -> None:
+def _save(run_dir: Path, checkpoints: Checkpoints, writers: Writers | None) -> None:
     with _saving(run_dir, checkpoints.config):
-        writers.sync()  # first, so that no line up to the checkpoint can be lost
+        if writers is not None:
+            writers.sync()  # first, so that no line up to the checkpoint can be lost
         checkpoints.save()
 
 

@@ -30,6 +30,11 @@ class Trajectory(NamedTuple):
     bootstrap_observation: Array  # [B, *obs]: the observation after row T-1
 
 
+def env_axis(field: str) -> int:
+    """Along which axis a field of a `Trajectory` has its B environments."""
+    return 0 if field == "bootstrap_observation" else 1
+
+
 class Episode(NamedTuple):
     """One whole game, from reset to game over (or to the time limit), lives notwithstanding."""
 

@@ -88,14 +88,17 @@ def test_an_event_file_that_is_a_link_or_nonsense_is_left_or_cut_without_harm(tm
 def test_counters_keep_the_last_100_games_and_survive_a_checkpoint():
     counters = Counters()
     games = [Episode(0, number, 0, float(number), 10 * number, 0) for number in range(150)]
-    counters.advance(80, 4, games)
+    counters.advance(80, 4)
+    for game in games:
+        counters.count(game.episode_return, game.length)
     assert (counters.updates, counters.env_steps, counters.frames, counters.episodes) == (1, 80, 320, 150)
     assert counters.return_mean == sum(range(50, 150)) / 100
     assert counters.length_mean == 10 * counters.return_mean
     other = Counters()
     other.restore(counters.state())
     assert other == counters
-    other.advance(80, 4, games[:1])
+    other.advance(80, 4)
+    other.count(games[0].episode_return, games[0].length)
     assert len(other.returns) == 100
 
 

@@ -178,7 +178,9 @@ class Loop:
         for _ in range(updates):
             trajectory, episodes = self.collector.collect()
             losses = self.learner.update(trajectory)
-            self.counters.advance(self.config.env_steps_per_update, self.collector.envs.frames_per_step, episodes)
+            self.counters.advance(self.config.env_steps_per_update, self.collector.envs.frames_per_step)
+            for _, episode in episodes:
+                self.counters.count(episode.episode_return, episode.length)
             self.stopwatch.tick()
             if self.counters.updates % self.config.logging.every_updates == 0:
                 self.log(losses)

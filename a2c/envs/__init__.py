@@ -29,13 +29,14 @@ __all__ = [
 ]
 
 
-def make_vec_env(config: EnvConfig, *, seed: int, stream: str = "train") -> VecEnv:
+def make_vec_env(config: EnvConfig, *, seed: int, stream: str = "train", first: int = 0) -> VecEnv:
     """Build the vector environment of a run.
 
     Args:
         config: which environment, and how many.
         seed: of the run, in [0, 2**63).
         stream: what the environments are for; streams of one seed share no episodes.
+        first: number of the first of them, where other workers have those before.
 
     Returns:
         The environments, to be started by `reset` or `restore`.
@@ -50,6 +51,7 @@ def make_vec_env(config: EnvConfig, *, seed: int, stream: str = "train") -> VecE
         clips_rewards=clips_rewards(config),
         seed=seed,
         stream=stream,
+        first=first,
         reseed_after=config.reseed_after if game else 0,  # elsewhere seeds are cheap
     )
 

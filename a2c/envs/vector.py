@@ -106,6 +106,7 @@ class VecEnv:
         clips_rewards: whether the loss is to see only the sign of rewards; those given out are always raw.
         seed: of the run.
         stream: what the environments are for.
+        first: number of the first of them among those of all workers.
         reseed_after: a series ends with the episode that brings it to this many steps; 0: each episode is one.
 
     Attributes:
@@ -116,7 +117,15 @@ class VecEnv:
     """
 
     def __init__(
-        self, simulator: Simulator, *, name: str, clips_rewards: bool, seed: int, stream: str, reseed_after: int = 0
+        self,
+        simulator: Simulator,
+        *,
+        name: str,
+        clips_rewards: bool,
+        seed: int,
+        stream: str,
+        first: int = 0,
+        reseed_after: int = 0,
     ) -> None:
         self.num_envs = simulator.num_envs
         self.observation_space = simulator.observation_space
@@ -127,6 +136,7 @@ class VecEnv:
         self._simulator = simulator
         self._seed = seed
         self._stream = stream
+        self._first = first
         self._reseed_after = reseed_after
         self._lives: np.ndarray
         self._observations: np.ndarray
@@ -230,7 +240,7 @@ class VecEnv:
         self._log: ActionLog = ActionLog(self.num_envs, self.num_actions)
 
     def _series_seed(self, index: int) -> int:
-        return episode_seed(self._seed, self._stream, index, int(self._series[index]))
+        return episode_seed(self._seed, self._stream, self._first + index, int(self._series[index]))
 
     def _checked(self, actions: np.ndarray) -> np.ndarray:
         # The native environment waits for ever if one of its threads meets an action that does not exist.

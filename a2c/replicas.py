@@ -1,0 +1,345 @@
+"""Replicas: copies of the network that learn from one joint batch, on the devices of one process or of many.
+
+TensorFlow's own engine, tf.distribute, holds the copies and adds up their gradients. Each replica has its slice of the
+environments. N workers with B environments each are one run of N x B: rows w B to (w + 1) B of the joint batch are
+those of worker w.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from a2c.cluster import find_cluster
+from a2c.config import Config, CrashError, RuntimeConfig, UserError, changed, dotted, dump_config
+
+FORMING_SECONDS = 60  # for TensorFlow to connect workers that have met; it would wait an hour
+WISHES = 2  # see `consult`
+
+
+class Replicas:
+    """The replicas of this process among all those of a run.
+
+    Args:
+        strategy: TensorFlow's; None for one replica alone, where every method is as good as free.
+        workers: processes.
+        index: of this one among them; 0 is the chief, which alone reads and writes the run's folder.
+        local: replicas in each process.
+    """
+
+    def __init__(self, strategy: Any = None, *, workers: int = 1, index: int = 0, local: int = 1) -> None:
+        self.strategy = strategy
+        self.workers = workers
+        self.index = index
+        self.local = local
+        self.total = workers * local
+        if workers > 1:
+            self._wishes = tf.Variable(tf.zeros(WISHES), trainable=False)
+            self._heard = tf.Variable(tf.zeros(WISHES), trainable=False)
+            self._sum = tf.function(
+                self._summed, input_signature=[tf.TensorSpec((None, None), tf.int32)], autograph=False
+            )
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process reads and writes the run's folder."""
+        return self.index == 0
+
+    def scope(self) -> contextlib.AbstractContextManager[Any]:
+        """Within it variables are made once on each replica, on all with the chief's values."""
+        return contextlib.nullcontext() if self.strategy is None else self.strategy.scope()
+
+    # --- inside a compiled function ---------------------------------------------------------------------------
+
+    def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function on every replica of this process, each time with all of the arguments."""
+        return function(*arguments) if self.strategy is None else self.strategy.run(function, arguments)
+
+    def first(self, values: Any) -> Any:
+        """What `run` brought back from the first replica of this process."""
+        if self.strategy is None:
+            return values
+        return tf.nest.map_structure(lambda value: self.strategy.experimental_local_results(value)[0], values)
+
+    def joined(self, values: Any) -> Any:
+        """What `run` brought back from all replicas of this process, one after the other along the first axis."""
+        if self.strategy is None:
+            return values
+        return tf.nest.map_structure(
+            lambda value: tf.concat(self.strategy.experimental_local_results(value), axis=0), values
+        )
+
+    def slice(self, tensor: tf.Tensor, *, axis: int) -> tf.Tensor:
+        """In `run`: this replica's share of what this process has along an axis."""
+        if self.local == 1:
+            return tensor
+        begin, size = [0] * len(tensor.shape), tensor.shape.as_list()
+        size[axis] //= self.local
+        begin[axis] = (self._replica() - self.index * self.local) * size[axis]
+        return tf.slice(tensor, begin, size)
+
+    def rows(self, tensor: tf.Tensor, rows: int) -> tf.Tensor:
+        """In `run`: this replica's rows, of as many on every replica, in a tensor of the joint batch."""
+        return tensor if self.total == 1 else tensor[self._replica() * rows :][:rows]
+
+    def mean(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """In `run`: the means of float32 tensors over all replicas, the same bits on each."""
+        if self.total == 1:
+            return list(tensors)
+        riders = [self._wishes.read_value()] if self.workers > 1 else []
+        together = [*tensors, *riders]
+        # one message for all of them: each costs its latency
+        flat = tf.concat([tf.reshape(tensor, [-1]) for tensor in together], axis=0)
+        flat = _context().all_reduce(tf.distribute.ReduceOp.MEAN, flat)
+        parts = tf.split(flat, [tensor.shape.num_elements() for tensor in together])
+        if riders:
+            self._heard.assign(parts.pop())
+        return [tf.reshape(part, tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
+
+    def marked(self, vector: tf.Tensor) -> tf.Tensor:
+        """In `run`: [replicas, n], whose `mean` over all replicas holds the vector [n] of each."""
+        if self.total == 1:
+            return vector[None]
+        return tf.one_hot(self._replica(), self.total, on_value=float(self.total))[:, None] * vector
+
+    def apply(self, optimizer: keras.optimizers.Optimizer, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
+        """One step of an optimizer on all replicas, with gradients that `run` brought back.
+
+        Not by Keras' `apply_gradients`, which would add up the gradients of the replicas once more.
+        """
+        if self.strategy is None:
+            optimizer.apply_gradients(zip(gradients, variables, strict=True))
+            return
+
+        def step(variable: Any, gradient: tf.Tensor, learning_rate: tf.Tensor) -> None:
+            optimizer.update_step(gradient, variable, learning_rate)
+
+        with self.scope():
+            learning_rate = tf.convert_to_tensor(optimizer.learning_rate)
+            for gradient, variable in zip(gradients, variables, strict=True):
+                self.strategy.extended.update(variable.value, step, args=(gradient, learning_rate), group=False)
+            optimizer.iterations.assign_add(1)
+
+    def _replica(self) -> tf.Tensor:
+        return tf.convert_to_tensor(_context().replica_id_in_sync_group)
+
+    # --- between the workers ----------------------------------------------------------------------------------
+
+    def consult(self, *wishes: bool) -> list[bool]:
+        """Tell all workers of one's wishes, and hear whether any worker had each of them.
+
+        With several workers those are the wishes of before the last update: they travel with its gradients, so
+        that nobody waits for them, and all hear the same.
+        """
+        if self.workers == 1:
+            return list(wishes)
+        heard = [bool(wish) for wish in self._heard.numpy() > 0]
+        self._wishes.assign(np.array(wishes, np.float32))
+        return heard
+
+    def gather(self, arrays: Mapping[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
+        """The arrays of all workers, the chief's first; each worker comes here at the same point of its run."""
+        if self.workers == 1:
+            return [dict(arrays)]
+        words = _to_words(arrays)
+        lengths = np.zeros((1, self.workers), np.int32)
+        lengths[0, self.index] = len(words)
+        lengths = self._sum(lengths).numpy()
+        table = np.zeros((self.workers, lengths.max()), np.int32)
+        table[self.index, : len(words)] = words
+        table = self._sum(table).numpy()
+        return [_from_words(row[:length]) for row, length in zip(table, lengths[0], strict=True)]
+
+    def from_chief(self, make: Callable[[], Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+        """What the chief makes, on all workers; a UserError of its becomes one of all."""
+        if self.workers == 1:
+            return dict(make())
+        made: Mapping[str, np.ndarray] = {}
+        mistake: UserError | None = None
+        if self.is_chief:
+            try:
+                made = make()
+            except UserError as error:
+                made, mistake = {"mistake": from_text(str(error))}, error
+        words = _to_words(made) if self.is_chief else np.zeros(0, np.int32)
+        length = int(self._sum(np.full((1, 1), len(words), np.int32)).numpy()[0, 0])
+        message = words[None] if self.is_chief else np.zeros((1, length), np.int32)
+        arrays = _from_words(self._sum(message).numpy()[0])
+        if mistake is not None:
+            raise mistake
+        if "mistake" in arrays:
+            raise UserError(f"Worker 0 says: {to_text(arrays['mistake'])}")
+        return arrays
+
+    def _summed(self, table: tf.Tensor) -> tf.Tensor:
+        return self.first(self.run(self._added, table))
+
+    def _added(self, table: tf.Tensor) -> tf.Tensor:
+        is_first = tf.equal(self._replica() % self.local, 0)  # a process has one table, whatever its replicas
+        return _context().all_reduce(tf.distribute.ReduceOp.SUM, tf.where(is_first, table, tf.zeros_like(table)))
+
+    @contextlib.contextmanager
+    def connected(self) -> Iterator[None]:
+        """Tell of a worker that is gone; TensorFlow notices within 10 seconds, or at once if its system lives on.
+
+        Raises:
+            CrashError: where one is.
+        """
+        try:
+            yield
+        except (tf.errors.OpError, RuntimeError) as error:
+            if self.workers == 1 or not _is_of_the_connection(error):
+                raise
+            raise CrashError(
+                f"Worker {self.index} has lost the others of its {self.workers} workers: one of them has ended, or "
+                "cannot be reached. Its own words say why; start all of them again with --auto-resume, and they go on "
+                "from the last checkpoint."
+            ) from None
+
+
+ALONE = Replicas()
+
+
+def open_replicas(config: Config) -> tuple[Config, Replicas]:
+    """The replicas that `config.runtime` asks for; call it before TensorFlow has done anything.
+
+    Returns:
+        The configuration with the numbers of workers and replicas that there are, and the replicas.
+
+    Raises:
+        UserError: where there are no such devices, or the cluster cannot be formed.
+    """
+    match config.runtime.strategy:
+        case "mirrored":
+            devices = _devices(config.runtime)
+            strategy = tf.distribute.MirroredStrategy(devices) if len(devices) > 1 else None
+            return changed(config, {"runtime.replicas": len(devices)}), Replicas(strategy, local=len(devices))
+        case "multiworker":
+            return _open_workers(config)
+    return config, ALONE
+
+
+def demand_agreement(replicas: Replicas, config: Config, versions: Mapping[str, str]) -> None:
+    """Refuse workers that are not of one configuration, or not of the same versions.
+
+    Raises:
+        UserError: on all of them, where one differs from the chief.
+    """
+    if replicas.workers == 1:
+        return
+    mine = {**dotted(dump_config(config)), **versions}
+    first, *others = [json.loads(to_text(w["text"])) for w in replicas.gather({"text": from_text(json.dumps(mine))})]
+    for index, other in enumerate(others, 1):
+        for key in sorted({*first, *other}):
+            if first.get(key) != other.get(key):
+                raise UserError(
+                    f"Worker {index} has {key}={other.get(key)}, and the chief, worker 0, has {first.get(key)}: start "
+                    "all workers with the same command and the same versions."
+                )
+
+
+def from_text(text: str) -> np.ndarray:
+    """A text as an array that `gather` takes."""
+    return np.frombuffer(text.encode(), np.uint8)
+
+
+def to_text(array: np.ndarray) -> str:
+    """The text of `from_text`."""
+    return array.tobytes().decode()
+
+
+def _context() -> Any:
+    return tf.distribute.get_replica_context()
+
+
+def _devices(config: RuntimeConfig) -> list[str]:
+    """The GPUs to use; on a machine without any, that many virtual devices of its processor."""
+    gpus = tf.config.get_visible_devices("GPU")
+    wanted = config.replicas or max(1, len(gpus))
+    if gpus and wanted > len(gpus):
+        raise UserError(f"runtime.replicas={wanted}, but there are {len(gpus)} GPUs; give at most that, or 0 for all.")
+    if not gpus and wanted > 1:
+        processor = tf.config.get_visible_devices("CPU")[0]
+        try:
+            tf.config.set_logical_device_configuration(processor, [tf.config.LogicalDeviceConfiguration()] * wanted)
+        except RuntimeError:
+            raise UserError(
+                f"runtime.replicas={wanted} comes too late: TensorFlow runs here already; use a new process."
+            ) from None
+    return [f"{'GPU' if gpus else 'CPU'}:{index}" for index in range(wanted)]
+
+
+def _open_workers(config: Config) -> tuple[Config, Replicas]:
+    cluster = find_cluster()
+    if config.runtime.workers not in (1, cluster.size):
+        raise UserError(
+            f"runtime.workers={config.runtime.workers}, but {cluster.source} names {cluster.size}; start as many, or "
+            "begin a new run."
+        )
+    cluster.meet(60 * config.runtime.cluster_wait_minutes)
+    with _deadline():
+        try:
+            strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=cluster.resolver())
+        except (tf.errors.OpError, RuntimeError) as error:
+            first_line = str(error).splitlines()[0][:200]
+            raise CrashError(f"TensorFlow cannot connect the {cluster.size} workers: {first_line}.") from None
+    local = strategy.num_replicas_in_sync // cluster.size
+    if config.runtime.replicas not in (0, local):
+        raise UserError(
+            f"runtime.replicas={config.runtime.replicas}, but a worker has a replica for each of its GPUs, and one "
+            f"where there is none, so here {local}; leave it out."
+        )
+    settled = changed(config, {"runtime.workers": cluster.size, "runtime.replicas": local})
+    return settled, Replicas(strategy, workers=cluster.size, index=cluster.index, local=local)
+
+
+@contextlib.contextmanager
+def _deadline() -> Iterator[None]:
+    """End the process where TensorFlow does not come back: nothing else can reach it there, no signal either."""
+
+    def leave() -> None:
+        print(
+            f"a2c: TensorFlow has not connected the workers within {FORMING_SECONDS} s, though they had met: one of "
+            "them has ended meanwhile; start all of them again.",
+            file=sys.stderr,
+            flush=True,
+        )
+        os._exit(CrashError.exit_code)
+
+    timer = threading.Timer(FORMING_SECONDS, leave)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _is_of_the_connection(error: Exception) -> bool:
+    """Whether an error of TensorFlow's is that of a worker that is gone."""
+    return isinstance(error, tf.errors.UnavailableError | tf.errors.AbortedError) or "Collective ops is aborted" in str(
+        error
+    )
+
+
+def _to_words(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Arrays as int32 [n], which TensorFlow adds up as they are; the first says how many bytes follow."""
+    stream = io.BytesIO()
+    np.savez(stream, **arrays)  # type: ignore[arg-type]
+    data = stream.getvalue()
+    return np.concatenate([np.array([len(data)], np.int32), np.frombuffer(data + bytes(-len(data) % 4), np.int32)])
+
+
+def _from_words(words: np.ndarray) -> dict[str, np.ndarray]:
+    with np.load(io.BytesIO(words[1:].tobytes()[: words[0]]), allow_pickle=False) as file:
+        return dict(file)
