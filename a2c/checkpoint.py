@@ -3,11 +3,13 @@
 A file holds `meta` (JSON: format, versions, config, counters), `model/*`, `optimizer/*` (every variable, the
 iteration counter included) and `collector/*` (the action stream's counter, and for each environment the numbers
 of its running episode and series, and the actions taken since its seed; they are played again from there). Those of
-further workers are `collector-1/*` and so on. Reading a file never runs code, nor takes much more memory than it is long.
+further workers are `collector-1/*` and so on. Reading a file never runs code, nor takes much more memory than it is
+long.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shlex
@@ -19,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from a2c.archive import DamagedError, read_archive, write_archive
-from a2c.config import Config, UserError, build_config, dump_config, env_slug
+from a2c.config import Config, CrashError, UserError, build_config, dump_config, env_slug
 from a2c.learner import Learner, build_learner
 from a2c.metrics import WINDOW, Counters
 from a2c.model import weight_shapes
@@ -105,8 +107,9 @@ class Checkpoints:
 
         Raises:
             OSError: where it cannot be written; those of before are as they were.
+            CrashError: where the workers have not all the same network and optimizer.
         """
-        collectors = self.replicas.gather(self.collector.state())
+        collectors = self._gathered()
         if not self.replicas.is_chief:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -130,6 +133,19 @@ class Checkpoints:
         for file in older[: max(0, len(older) + 1 - self.config.checkpoint.keep)]:
             file.unlink()
         self._saved_at = time.monotonic()
+
+    def _gathered(self) -> list[dict[str, np.ndarray]]:
+        """The states of the collectors of all workers, which are to have learned the same."""
+        digest = np.frombuffer(_digest(learner_arrays(self.learner)), np.uint8)
+        each = self.replicas.gather({**self.collector.state(), "learned": digest})
+        for worker, state in enumerate(each):
+            if state.pop("learned").tobytes() != digest.tobytes():
+                raise CrashError(
+                    f"Workers {self.replicas.index} and {worker} have not learned the same by update "
+                    f"{self.counters.updates:,}, so that nothing is saved; start all again from the last checkpoint, "
+                    "and look whether all machines are of one kind."
+                )
+        return each
 
     def restore(self, saved: Saved) -> int:
         """Go on exactly where `saved` was written; later checkpoints, damaged as they must be, are set aside.
@@ -366,6 +382,13 @@ def resume_command(run_dir: Path, config: Config) -> str:
     workers = ["launch", "--workers", str(config.runtime.workers), "--"] if config.runtime.workers > 1 else []
     words = ["a2c", *workers, "resume", str(run_dir), *(["--env", config.env.id] if ":" in config.env.id else [])]
     return shlex.join(words)
+
+
+def _digest(arrays: dict[str, np.ndarray]) -> bytes:
+    state = hashlib.blake2b(digest_size=16)
+    for array in arrays.values():
+        state.update(array.tobytes())
+    return state.digest()
 
 
 def _group(worker: int) -> str:

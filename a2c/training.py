@@ -145,6 +145,7 @@ def train(
                     clock.skip()
                 if saving or stopping:
                     _save(run_dir, checkpoints, writers)
+            replicas.gather({})  # nobody leaves before the chief has saved: alone it could not be started again
     done = finished and not counters.evaluation_due(config)
     number = stop.signal or (signal.SIGTERM if stopping else None)  # another worker's
     return TrainSummary(run_dir, config, replicas.is_chief, counters, record, evaluation, None if done else number)

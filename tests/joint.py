@@ -1,0 +1,101 @@
+"""`python joint.py RESULTS N`: the same updates on one learner and on N replicas, on virtual devices of one process.
+
+A process of its own, since virtual devices can only be made before TensorFlow starts. RESULTS is JSON: for each
+combination what the replicas differ by from one learner with the joint batch.
+"""
+
+import itertools
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from conftest import VECTORS, make_trajectory
+from gymnasium.spaces import Box
+
+from a2c.config import Config, RuntimeConfig, build_config
+from a2c.learner import Learner, build_learner
+from a2c.replicas import ALONE, Replicas
+from a2c.runtime import setup
+
+B, T, A, UPDATES = 8, 5, 3, 10
+PIXELS = Box(0, 255, (20, 20, 2), np.uint8)
+NETWORKS: dict[str, tuple[Box, dict[str, Any]]] = {
+    "mlp": (VECTORS, {"name": "mlp", "hidden_sizes": [16]}),
+    "convolutions": (PIXELS, {"name": "nature", "conv_layers": [[8, 4, 2], [8, 3, 1]], "pixels": "standardized"}),
+}
+
+
+def settings(network: str, optimizer: str, normalized: bool, mode: str, precision: str) -> Config:
+    return build_config(
+        {
+            "env": {"num_envs": B},
+            "model": NETWORKS[network][1],
+            "algorithm": {"rollout_length": T, "gae_lambda": 0.9, "normalize_advantages": normalized},
+            "optimizer": {"name": optimizer, "max_grad_norm": 0.05, "schedule": "linear"},  # every update is clipped
+            "runtime": {"mode": mode, "precision": precision},
+            "total_env_steps": 2 * UPDATES * T * B,
+        },
+        where="joint",
+    )
+
+
+def train(config: Config, space: Box, replicas: Replicas) -> tuple[Learner, list[list[float]], np.ndarray]:
+    """A learner after all updates, with the losses of each, and the actions it draws in the end."""
+    learner = build_learner(config, space, A, replicas=replicas)
+    trajectories = [make_trajectory(seed, space, A, T, B) for seed in range(UPDATES)]
+    losses = [[float(x) for x in learner.update(trajectory)] for trajectory in trajectories]
+    actions, _ = learner.explore(trajectories[0].bootstrap_observation, np.array([3, 4], np.int64))
+    return learner, losses, actions
+
+
+def weights(learner: Learner) -> np.ndarray:
+    return np.concatenate([np.ravel(array) for array in learner.weights().values()])
+
+
+def have_equal_copies(learner: Learner) -> bool:
+    """Whether all replicas hold the same bits."""
+    variables = [*learner.model.variables, *learner.optimizer.variables]
+    copies = [[copy.numpy() for copy in variable.value.values] for variable in variables]
+    return all(copy.tobytes() == first.tobytes() for first, *others in copies for copy in others)
+
+
+def main(results: str, number: str) -> None:
+    n = int(number)
+    processor = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(processor, [tf.config.LogicalDeviceConfiguration()] * n)
+    setup(RuntimeConfig())
+    replicas = Replicas(tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(n)]), local=n)
+    found = []
+    combinations = [
+        *itertools.product(NETWORKS, ("rmsprop", "adam"), (False, True), ("float32",)),
+        ("convolutions", "adam", True, "mixed_bfloat16"),
+    ]
+    if n > 2:
+        combinations = combinations[-2:]
+    for network, optimizer, normalized, precision in combinations:
+        space = NETWORKS[network][0]
+        config = settings(network, optimizer, normalized, "graph", precision)
+        joint, joint_losses, joint_actions = train(config, space, ALONE)
+        learner, losses, actions = train(config, space, replicas)
+        eager, eager_losses, _ = train(settings(network, optimizer, normalized, "eager", precision), space, replicas)
+        moved = weights(joint) - weights(build_learner(config, space, A))
+        found.append(
+            {
+                "name": f"{network} {optimizer} {'normalized' if normalized else 'plain'} {precision}",
+                "weights": float(np.abs(weights(learner) - weights(joint)).max()),
+                "moved": float(np.abs(moved).max()),
+                "losses": float(np.abs(np.subtract(losses, joint_losses)).max()),
+                "actions": bool((actions == joint_actions).all()),
+                "copies": have_equal_copies(learner),
+                "iterations": int(learner.optimizer.iterations.numpy()),
+                "eager": weights(eager).tobytes() == weights(learner).tobytes() and eager_losses == losses,
+            }
+        )
+    Path(results).write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
