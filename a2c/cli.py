@@ -301,6 +301,23 @@ def resume_(
     _resume(changed(_stored_config(run, env), changes), run, quiet=quiet)
 
 
+@app.command(context_settings={"allow_interspersed_args": False})
+def launch(
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="-- COMMAND ...", help="train or resume, with its options.")
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1, max=1024, help="Processes, each on its share of the cores.")] = 2,
+) -> None:
+    """Run train or resume in several processes of this machine that train one network together."""
+    if not command or command[0] not in ("train", "resume"):
+        raise UserError(
+            f"`a2c launch` runs train or resume, not {repr(command[0]) if command else 'nothing'}; "
+            "for example: a2c launch --workers 2 -- train --env Pong."
+        )
+    if code := import_module("a2c.launch").launch(command, workers, warn=_warn):
+        raise typer.Exit(code)
+
+
 @app.command("eval")
 def eval_(
     paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Runs, checkpoints, or folders of runs.")],

@@ -22,7 +22,7 @@ def processor_features() -> frozenset[str]:
 
 
 def allowed_cores() -> int:
-    """Cores this process may run on, which TensorFlow and ale-py count for their threads."""
+    """Cores this process may run on, which TensorFlow counts for its threads, and we for ale-py's."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -31,7 +31,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], ["--version"], ["envs"], *([command, "--help"] for command in "train bench doctor watch".split())],
+    [["--help"], ["--version"], ["envs"], *([name, "--help"] for name in "train launch bench doctor watch".split())],
 )
 def test_quick_answers_do_not_import_tensorflow(arguments):
     code = (

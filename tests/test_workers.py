@@ -21,9 +21,9 @@ from a2c.archive import read_archive
 from a2c.checkpoint import read_checkpoint, step_files
 from a2c.config import dump_config
 
-ENV_STEPS = 40_000
-EVALUATIONS = {"evaluation": {"episodes": 5, "every_env_steps": 13_000}}
-ROUNDING = 1e-6  # of weights of up to 1, after a hundred updates with Adam
+ENV_STEPS = 20_000  # 79 updates; later the rounding of the first has grown, as that of any other does
+EVALUATIONS = {"evaluation": {"episodes": 5, "every_env_steps": 7_000}}
+ROUNDING = 1e-5  # of weights of up to 1
 LOST_SECONDS = 60  # in which a worker notices that another is gone
 
 

@@ -12,6 +12,7 @@ from gymnasium.vector import AutoresetMode
 from a2c.config import EnvConfig
 from a2c.envs.games import Game
 from a2c.envs.vector import Outcome
+from a2c.machine import allowed_cores
 
 ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # else the emulator prints a banner
 
@@ -31,7 +32,8 @@ class NativeAtari:
             config.num_envs,
             # batch_size < num_envs would give whichever environments are ready first: not reproducible.
             batch_size=config.num_envs,
-            num_threads=min(config.threads, config.num_envs),  # 0 = one per core
+            # where it counts cores itself, those count too that are not for this process
+            num_threads=min(config.threads or allowed_cores(), config.num_envs),
             thread_affinity_offset=-1,  # none
             max_num_frames_per_episode=config.max_frames_per_episode,  # of ours, no-ops not counted
             repeat_action_probability=config.sticky_action_probability,  # 0.25 by make_vec, 0 by the constructor

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -197,3 +200,18 @@ def test_rewards_are_clipped_for_the_loss_on_atari_only_unless_configured(
     env_id: str, clipping: str, clips: bool
 ) -> None:
     assert make(env_id, 1, reward_clipping=clipping).clips_rewards is clips
+
+
+def test_there_is_one_thread_for_each_core_that_this_process_may_use() -> None:
+    """Not for each that the machine has: then the workers of `a2c launch` would crowd each other's cores."""
+    program = """
+import os
+os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+from a2c.config import EnvConfig
+from a2c.envs import make_vec_env
+before = len(os.listdir("/proc/self/task"))
+envs = make_vec_env(EnvConfig(id="Pong", num_envs=8), seed=0)
+print(len(os.listdir("/proc/self/task")) - before)
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert result.stdout == "1\n"

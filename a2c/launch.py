@@ -1,0 +1,221 @@
+"""Starts the workers of a cluster on this machine, each with a share of its cores, and ends them together."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from threading import Thread
+from types import FrameType
+from typing import IO
+
+from a2c.cluster import listen
+
+POLL_SECONDS = 0.1
+GRACE_SECONDS = 60.0  # for the others to notice that a worker has failed, as TensorFlow tells them
+OURSELVES = (sys.executable, "-m", "a2c")
+
+
+class Worker:
+    """One process of the cluster.
+
+    Args:
+        index: its place among the workers; 0 is the chief, which has our output streams.
+        command: what it runs.
+        tf_config: tells it who it is.
+        cores: those it may run on.
+    """
+
+    def __init__(self, index: int, command: Sequence[str], tf_config: str, cores: Sequence[int]) -> None:
+        self.index = index
+        with _pinned(cores):
+            # in a session of its own: Ctrl-C reaches this process alone, which passes it on
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE if index else None,
+                stderr=subprocess.STDOUT if index else None,
+                env={**os.environ, "TF_CONFIG": tf_config},
+                start_new_session=True,
+            )
+        self.forwarder = Thread(target=_forward, args=(self.process.stdout, f"worker {index}: "), daemon=True)
+        self.forwarder.start()
+
+    @property
+    def code(self) -> int | None:
+        """The code it ended with, as of a shell; None while it runs."""
+        code = self.process.poll()
+        return 128 - code if code is not None and code < 0 else code
+
+    def kill(self) -> None:
+        """At once, with whatever it has started itself."""
+        if self.code is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    def end(self) -> None:
+        """Leave nothing of it behind."""
+        self.kill()
+        self.process.wait()
+        self.forwarder.join(timeout=1)  # longer only where something that outlives it has its output
+
+
+class Crew:
+    """All workers of a cluster, as they run and end.
+
+    Args:
+        workers: filled by whoever starts them.
+        signals: those that have come so far; grows.
+        grace: seconds for the others to end after one has failed.
+        warn: told what nobody else says.
+    """
+
+    def __init__(
+        self, workers: Sequence[Worker], signals: Sequence[int], grace: float, warn: Callable[[str], None]
+    ) -> None:
+        self.workers = workers
+        self.signals = signals
+        self.grace = grace
+        self.warn = warn
+        self.failed: Worker | None = None  # the first one
+        self.deadline = math.inf
+        self.passed_on = 0
+
+    def wait(self) -> int:
+        """Until all have ended; the exit code of all."""
+        while running := [worker for worker in self.workers if worker.code is None]:
+            self._pass_on(running)
+            self._note_failure()
+            if time.monotonic() > self.deadline:
+                self._give_up(running)
+            time.sleep(POLL_SECONDS)
+        self._note_failure()
+        if self.failed is None:
+            return 0
+        return 128 + self.signals[0] if self.signals else self.failed.code or 0
+
+    def _pass_on(self, running: Sequence[Worker]) -> None:
+        for number in self.signals[self.passed_on :]:
+            for worker in running:
+                if self.passed_on:
+                    worker.kill()
+                else:
+                    worker.process.send_signal(number)
+            self.passed_on += 1
+
+    def _note_failure(self) -> None:
+        if self.failed is not None:
+            return
+        self.failed = next((worker for worker in self.workers if worker.code), None)
+        if self.failed is None:
+            return
+        self.deadline = time.monotonic() + self.grace
+        number = -self.failed.process.returncode
+        if number > 0 and not self.signals:  # it could not say it itself
+            self.warn(f"worker {self.failed.index} was ended by signal {number} ({signal.strsignal(number)}).")
+
+    def _give_up(self, running: Sequence[Worker]) -> None:
+        for worker in running:
+            self.warn(f"worker {worker.index} went on for {self.grace:g} seconds after another had failed: killed.")
+            worker.kill()
+        self.deadline = math.inf
+
+
+def launch(
+    arguments: Sequence[str],
+    workers: int,
+    *,
+    command: Sequence[str] = OURSELVES,
+    grace: float = GRACE_SECONDS,
+    warn: Callable[[str], None] = lambda sentence: None,
+) -> int:
+    """Run one command in every worker of a new cluster on this machine, and wait for all of them.
+
+    A signal to end is passed on to all; a second one kills them. Where one fails, the others are killed if they have
+    not ended by themselves after a while.
+
+    Args:
+        arguments: of the command; `train` is given --strategy multiworker where it names none.
+        workers: how many.
+        command: what the arguments are for.
+        grace: seconds that the others get.
+        warn: told which worker was ended by a signal, and which did not notice that another had failed.
+
+    Returns:
+        The exit code: 0 where all workers gave 0; else 128 + the signal that was passed on; else the code of the
+        worker that failed first.
+    """
+    crew: list[Worker] = []
+    with _noted_signals() as signals:
+        try:
+            for index, (tf_config, cores) in enumerate(zip(_tf_configs(workers), _shares(workers), strict=True)):
+                crew.append(Worker(index, [*command, *_with_strategy(arguments)], tf_config, cores))
+            return Crew(crew, signals, grace, warn).wait()
+        finally:
+            for worker in crew:
+                worker.end()
+
+
+def _with_strategy(arguments: Sequence[str]) -> list[str]:
+    if "train" not in arguments[:1] or any(argument.split("=")[0] == "--strategy" for argument in arguments):
+        return list(arguments)
+    return [*arguments, "--strategy", "multiworker"]
+
+
+def _tf_configs(workers: int) -> list[str]:
+    with ExitStack() as doors:  # all open at a time, so that no port is found twice
+        ports = [doors.enter_context(listen(0)).getsockname()[1] for _ in range(workers)]
+    cluster = {"worker": [f"127.0.0.1:{port}" for port in ports]}
+    return [json.dumps({"cluster": cluster, "task": {"type": "worker", "index": i}}) for i in range(workers)]
+
+
+def _shares(workers: int) -> list[list[int]]:
+    """Neighbouring cores for each worker, since they share caches; one core for several where there are too few."""
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []  # macOS pins nobody
+    if workers > len(cores):
+        return [cores[i % len(cores) :][:1] if cores else [] for i in range(workers)]
+    return [cores[len(cores) * i // workers : len(cores) * (i + 1) // workers] for i in range(workers)]
+
+
+@contextmanager
+def _pinned(cores: Sequence[int]) -> Iterator[None]:
+    """Processes started meanwhile are born on these cores: TensorFlow and we count them for one thread per core."""
+    if not cores:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@contextmanager
+def _noted_signals() -> Iterator[list[int]]:
+    """The signals to end that come meanwhile, in a list that grows."""
+    noted: list[int] = []
+
+    def note(number: int, _: FrameType | None) -> None:
+        noted.append(number)
+
+    wanted = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup
+        wanted.append(signal.SIGHUP)
+    before = {number: signal.signal(number, note) for number in wanted}
+    try:
+        yield noted
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _forward(pipe: IO[bytes] | None, prefix: str) -> None:
+    for line in pipe or ():
+        with suppress(OSError):  # our reader is gone: the pipe is emptied all the same, or its writer would wait
+            os.write(2, prefix.encode() + line.rstrip(b"\n") + b"\n")
