@@ -23,13 +23,7 @@ NAMED = 5  # workers that a sentence names, at most
 _JOBS = ("chief", "worker")  # in this order TensorFlow counts them
 _EXAMPLE = '{"cluster": {"worker": ["host1:2222", "host2:2222"]}, "task": {"type": "worker", "index": 0}}'
 _ADDRESS = re.compile(r"(?P<host>\[[0-9a-f:.]+\]|[\w-]{1,63}(\.[\w-]{1,63})*):(?P<port>[1-9]\d{0,4})", re.A | re.I)
-_STEP = (
-    "SLURM_LOCALID",
-    "SLURM_STEP_NUM_TASKS",
-    "SLURM_STEP_NODELIST",
-    "SLURM_STEP_TASKS_PER_NODE",
-    "SLURMD_NODENAME",
-)
+_STEP = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE")
 
 
 @dataclass(frozen=True)
@@ -227,8 +221,8 @@ def _from_slurm() -> Cluster:
     host, _ = _split(addresses[resolver.task_id])
     if (node := os.environ.get("SLURMD_NODENAME", host)) != host:
         raise UserError(
-            f"SLURM runs worker {resolver.task_id} on {shown(node)}, and TensorFlow, which sorts the nodes by name and "
-            f"fills one after the other, looks for it on {host}; use srun --distribution=block and nodes in that order."
+            f"SLURM runs worker {resolver.task_id} on {shown(node)}, and its list of nodes has it on {host}; start the "
+            "workers with srun, one step for all of them."
         )
     return Cluster(addresses, resolver.task_id, "SLURM")
 
@@ -245,9 +239,11 @@ def _slurm_resolver() -> Any:
 
         def _resolve_own_rank(self) -> int:
             # it takes SLURM's, though it lists nodes by name, n10 before n9, and fills one after the other
-            here = os.environ["SLURMD_NODENAME"]
-            before = sum(tasks for node, tasks in self._resolve_task_configuration().items() if node < here)
-            return before + int(os.environ["SLURM_LOCALID"])
+            node, place = os.environ.get("SLURMD_NODENAME"), os.environ.get("SLURM_LOCALID")
+            if node is None or place is None:
+                return int(os.environ["SLURM_PROCID"])
+            before: int = sum(n for name, n in self._resolve_task_configuration().items() if name < node)
+            return before + int(place)
 
     # one GPU a worker, which nobody counts or sets: with none its arithmetic would fail
     workers = int(os.environ["SLURM_STEP_NUM_TASKS"])

@@ -226,8 +226,8 @@ class Config(Section):
             rollout += f" x runtime.workers={self.runtime.workers}"
         if self.runtime.replicas > 1 and self.env.num_envs % self.runtime.replicas:
             raise ValueError(
-                f"env.num_envs={self.env.num_envs} cannot be shared evenly by runtime.replicas={self.runtime.replicas}; "
-                "give a multiple of it"
+                f"env.num_envs={self.env.num_envs} cannot be shared evenly by runtime.replicas={self.runtime.replicas};"
+                " give a multiple of it"
             )
         if self.total_env_steps < steps:
             raise ValueError(

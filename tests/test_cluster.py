@@ -30,13 +30,14 @@ def tf_config(monkeypatch, cluster: object, task: object, **more: object) -> Non
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task, **more}))
 
 
-def step(monkeypatch, rank="0", tasks="2", nodes="n1", per_node="2", node=None) -> None:
+def step(monkeypatch, rank="0", tasks="2", nodes="n1", per_node="2", node=None, place=None) -> None:
     names = ("PROCID", "STEP_NUM_TASKS", "STEP_NODELIST", "STEP_TASKS_PER_NODE")
     for name, value in zip(names, (rank, tasks, nodes, per_node), strict=True):
         if value is not None:
             monkeypatch.setenv(f"SLURM_{name}", value)
-    if node is not None:
-        monkeypatch.setenv("SLURMD_NODENAME", node)
+    for name, value in (("SLURMD_NODENAME", node), ("SLURM_LOCALID", place)):
+        if value is not None:
+            monkeypatch.setenv(name, value)
 
 
 # --- TF_CONFIG ----------------------------------------------------------------------------------------------
@@ -188,6 +189,18 @@ def assert_refused(*said: str) -> None:
             ("gpu07:8888", "gpu08:8888", "x:8888", "x:8889"),
             2,
         ),
+        # as srun set them on two real nodes: TensorFlow sorts n9 behind n10, SLURM before it
+        (
+            {"rank": "0", "nodes": "n[9-10]", "per_node": "1(x2)", "node": "n9", "place": "0"},
+            ("n10:8888", "n9:8888"),
+            1,
+        ),
+        # --distribution=cyclic: the second task of the first node is the third of all
+        (
+            {"rank": "2", "tasks": "4", "nodes": "a,b", "per_node": "2(x2)", "node": "a", "place": "1"},
+            ("a:8888", "a:8889", "b:8888", "b:8889"),
+            1,
+        ),
     ],
 )
 def test_slurm_is_read_by_tensorflow(monkeypatch, variables, addresses, index):
@@ -224,8 +237,7 @@ def test_slurm_is_read_by_tensorflow(monkeypatch, variables, addresses, index):
         ({"nodes": "a b"}, "contradict"),
         ({"per_node": "2(x"}, "contradict"),
         ({"nodes": "n[1-3]", "tasks": "3", "per_node": "1(x2)"}, "contradict"),
-        # TensorFlow sorts n2 behind n10
-        ({"rank": "0", "nodes": "n[2,10]", "per_node": "1(x2)", "node": "n2"}, "runs worker 0 on 'n2', and TensorFlow"),
+        ({"rank": "0", "nodes": "n[2,10]", "per_node": "1(x2)", "node": "n3"}, "runs worker 0 on 'n3', and its list"),
     ],
 )
 def test_slurm_variables_that_do_not_fit_are_refused_in_one_sentence(monkeypatch, variables, said):

@@ -110,6 +110,8 @@ def run_bench(config: Config, *, steps: int | None = None, on_round: Callable[[]
         UserError: where `steps` is too little, or there can be no such run.
     """
     updates = _updates_per_chunk(config, steps)
+    if config.runtime.strategy != "none":
+        raise UserError("a2c bench times one learner; leave runtime.strategy out (benchmarks/workers.py has several).")
     setup(config.runtime)
     with (
         TemporaryDirectory(prefix="a2c-bench-") as folder,
