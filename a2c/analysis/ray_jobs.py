@@ -70,8 +70,8 @@ class Cluster(Place):
         nodes = [node for node in self.ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".seen-by-all-") as token:
             paths = (str(Path.cwd()), str(Path(token.name).absolute()))
-            asked = {node["NodeManagerHostname"]: self._ask(node["NodeID"], paths) for node in nodes}
-            for name, answer in asked.items():
+            asked = [(node["NodeManagerHostname"], self._ask(node["NodeID"], paths)) for node in nodes]
+            for name, answer in asked:  # several nodes may be of one name
                 _refuse_unfit(name, self._answer(answer))
 
     def start(self, job: Job) -> Process:
