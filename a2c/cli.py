@@ -382,6 +382,13 @@ def compare(
     ] = None,
     updates: Annotated[int, typer.Option(min=1, max=10_000, help="Of where and growth.")] = 50,
     jobs: Annotated[int | None, typer.Option(min=1, max=1024, help="Processes at a time. Default: the cores.")] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="auto|ADDRESS",
+            help="Run them on a Ray cluster: the one running here, or HOST:PORT, ray://HOST:PORT.",
+        ),
+    ] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="SECTION.KEY=VALUE", help="As of train.", autocompletion=complete_set),
@@ -406,7 +413,10 @@ def compare(
         )
     if only and not eager:
         raise UserError("--only chooses parts of --eager; leave it out here.")
+    if cluster is not None and loop:
+        raise UserError("--loop takes seconds and runs here; leave --cluster out.")
     comparing, report = quietly("a2c.analysis.compare"), quietly("a2c.analysis.report")
+    place = comparing.MACHINE if cluster is None else import_module("a2c.analysis.ray_jobs").Cluster(cluster)
     request = comparing.Request(
         envs=tuple(dict.fromkeys(env or ())),
         config=config,
@@ -415,21 +425,23 @@ def compare(
         seeds=seeds,
         threshold=threshold,
         updates=updates,
-        jobs=jobs or os.cpu_count() or 1,
+        jobs=jobs or place.cpus,
+        place=place,
         folder=out_dir,
         view=quietly("a2c.analysis.view").ConsoleView(out),
     )
     try:
-        if eager:
-            result = comparing.compare_modes(request, [part.value for part in only or ComparisonPart])
-        elif vary:
-            result = comparing.compare_values(request, vary)
-        elif loop:
-            result = comparing.compare_loop(request)
-        elif question:
-            result = comparing.compare_question(request)
-        else:
-            result = comparing.compare_targets(request, targets)
+        with place:
+            if eager:
+                result = comparing.compare_modes(request, [part.value for part in only or ComparisonPart])
+            elif vary:
+                result = comparing.compare_values(request, vary)
+            elif loop:
+                result = comparing.compare_loop(request)
+            elif question:
+                result = comparing.compare_question(request)
+            else:
+                result = comparing.compare_targets(request, targets)
     except KeyboardInterrupt:
         _print("Stopped. The same command goes on with what is missing.")
         raise

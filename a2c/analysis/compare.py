@@ -30,7 +30,7 @@ from a2c.analysis.convergence import (
     steps_done,
     training_jobs,
 )
-from a2c.analysis.jobs import Job, run_jobs
+from a2c.analysis.jobs import MACHINE, Job, Place, run_jobs
 from a2c.analysis.numerics import Agreement, Distance, Where
 from a2c.analysis.question import QuestionResult
 from a2c.analysis.statistics import MIN_SEEDS
@@ -95,6 +95,7 @@ class Request:
     threshold: float | None = None
     updates: int = 50  # of the lock-step parts
     jobs: int = 1  # processes at a time
+    place: Place = MACHINE  # where they run
     folder: Path | None = None
     view: View = field(default_factory=View)
 
@@ -270,7 +271,7 @@ def _run_tasks(
     jobs = [_task_job(folder, task, off, updates) for off in sets]
     if not all(job.is_done() for job in jobs):
         with request.view.part(part, len(jobs)) as view:
-            run_jobs(jobs, workers=request.jobs, folder=folder, on_tick=view.at)
+            run_jobs(jobs, workers=request.jobs, folder=folder, place=request.place, on_tick=view.at)
     return [_read_json(_output(folder, task, off)) for off in sets]
 
 
@@ -324,7 +325,7 @@ def _train_and_converge(arms: Sequence[Arm], request: Request, folder: Path) -> 
             steps = sum(min(steps_done(plan.run.folder), plan.config.total_env_steps) for plan in planned)
             part.at(steps, f"{done} of {len(planned)} runs")
 
-        run_jobs(jobs, workers=request.jobs, folder=folder, on_tick=tick)
+        run_jobs(jobs, workers=request.jobs, folder=folder, place=request.place, on_tick=tick)
     lengths = {plan.config.total_env_steps for plan in planned}
     return converge([plan.run for plan in planned], thresholds, cut=len(lengths) > 1)
 

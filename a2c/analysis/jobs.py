@@ -1,4 +1,7 @@
-"""Runs commands in processes of their own, some at a time; what is there already is not run again."""
+"""Runs commands in processes of their own, some at a time; what is there already is not run again.
+
+They run on this machine, or on those of a cluster (`a2c.analysis.ray_jobs`).
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
+from typing import Protocol
 
 from a2c.config import UserError
 from a2c.lock import FolderLock
@@ -24,14 +28,81 @@ class Job:
     """One command."""
 
     name: str
-    command: tuple[str, ...]
+    command: tuple[str, ...]  # its first word is this interpreter
     log: Path  # of both output streams
     is_done: Callable[[], bool]
     environment: Mapping[str, str] = field(default_factory=dict)
 
+    def whole_environment(self) -> dict[str, str]:
+        """This process's own, and what the job adds."""
+        return {**os.environ, **self.environment}
+
+
+class Process(Protocol):
+    """A job that runs, in the words of `subprocess.Popen`."""
+
+    def poll(self) -> int | None:
+        """Its exit code, None while it runs."""
+
+    def wait(self, timeout: float | None = None) -> object:
+        """Wait for its end; raises TimeoutExpired where that takes longer."""
+
+    def terminate(self) -> None:
+        """Ask it to stop."""
+
+    def kill(self) -> None:
+        """Stop it at once."""
+
+
+class Place:
+    """Where jobs run; a context."""
+
+    cpus: int
+
+    def __enter__(self) -> Place:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to put back."""
+
+    def examine(self, folder: Path) -> None:
+        """Refuse a folder that jobs could not work in; called before the first of them."""
+
+    def start(self, job: Job) -> Process:
+        """Run a job's command in this process's working directory and environment; the log's folder exists."""
+        raise NotImplementedError
+
+
+class Machine(Place):
+    """This machine."""
+
+    cpus = os.cpu_count() or 1
+
+    def start(self, job: Job) -> Process:
+        """Run a job's command."""
+        with job.log.open("wb") as log:
+            # in a session of its own: Ctrl-C reaches this process alone, which then stops its jobs in good order
+            return subprocess.Popen(
+                job.command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=job.whole_environment(),
+                start_new_session=True,
+                close_fds=False,  # the lock is the only one that is handed down
+            )
+
+
+MACHINE = Machine()
+
 
 def run_jobs(
-    jobs: Sequence[Job], *, workers: int, folder: Path, on_tick: Callable[[int], None] = lambda done: None
+    jobs: Sequence[Job],
+    *,
+    workers: int,
+    folder: Path,
+    place: Place = MACHINE,
+    on_tick: Callable[[int], None] = lambda done: None,
 ) -> None:
     """Run the jobs that are not done yet, `workers` at a time, in the given order.
 
@@ -40,7 +111,8 @@ def run_jobs(
     Args:
         jobs: what to run.
         workers: processes at a time.
-        folder: where all of them work; locked while one runs, also by jobs whose parent was killed.
+        folder: where all of them work; locked meanwhile, also by jobs of this machine whose parent was killed.
+        place: where they run.
         on_tick: called several times a second with the number of jobs that are done.
 
     Raises:
@@ -48,66 +120,56 @@ def run_jobs(
     """
     with FolderLock(folder, inherited=True) as lock:
         lock.take()
-        _run(jobs, workers, on_tick)
+        _run(jobs, workers, folder, place, on_tick)
 
 
-def _run(jobs: Sequence[Job], workers: int, on_tick: Callable[[int], None]) -> None:
+def _run(jobs: Sequence[Job], workers: int, folder: Path, place: Place, on_tick: Callable[[int], None]) -> None:
     waiting = [job for job in jobs if not job.is_done()]
     done = len(jobs) - len(waiting)
-    running: list[tuple[Job, subprocess.Popen[bytes]]] = []
+    running: list[tuple[Job, Process]] = []
     before = signal.signal(signal.SIGTERM, _leave)  # by default it would leave the running jobs behind
     try:
         on_tick(done)
+        if waiting:
+            place.examine(folder)
         while waiting or running:
             while waiting and len(running) < workers:
                 job = waiting.pop(0)
-                running.append((job, _start(job)))
+                job.log.parent.mkdir(parents=True, exist_ok=True)
+                running.append((job, place.start(job)))
             time.sleep(POLL_SECONDS)
-            for job, process in [entry for entry in running if entry[1].poll() is not None]:
-                running.remove((job, process))
-                _check(job, process)
-                done += 1
+            for job, process in list(running):
+                if (code := process.poll()) is not None:
+                    running.remove((job, process))
+                    _check(job, code)
+                    done += 1
             on_tick(done)
     finally:
         for _, process in running:
             process.terminate()
         for _, process in running:
-            _wait(process)
+            end(process)
         signal.signal(signal.SIGTERM, before)
+
+
+def end(process: Process) -> None:
+    """Wait for one that was asked to stop, but not for ever."""
+    try:
+        process.wait(GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _leave(number: int, _: FrameType | None) -> None:
     sys.exit(128 + number)
 
 
-def _start(job: Job) -> subprocess.Popen[bytes]:
-    job.log.parent.mkdir(parents=True, exist_ok=True)
-    with job.log.open("wb") as log:
-        # in a session of its own: Ctrl-C reaches this process alone, which then stops its jobs in good order
-        return subprocess.Popen(
-            job.command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env={**os.environ, **job.environment},
-            start_new_session=True,
-            close_fds=False,  # the lock is the only one that is handed down
-        )
-
-
-def _check(job: Job, process: subprocess.Popen[bytes]) -> None:
-    if process.returncode == 0:
+def _check(job: Job, code: int) -> None:
+    if code == 0:
         if job.is_done():
             return
         raise UserError(f"{job.name} ended without its result; delete what it left and run again (see {job.log}).")
     lines = [line for line in job.log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     said = lines[-1].removeprefix("a2c: ") if lines else "it said nothing"
-    raise UserError(f"{job.name} failed with exit code {process.returncode}: {said} (all of it in {job.log})")
-
-
-def _wait(process: subprocess.Popen[bytes]) -> None:
-    try:
-        process.wait(GRACE_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    raise UserError(f"{job.name} failed with exit code {code}: {said} (all of it in {job.log})")
