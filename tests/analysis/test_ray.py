@@ -92,21 +92,26 @@ def files(folder: Path) -> list[Path]:
     return sorted(path.relative_to(folder) for path in folder.rglob("*") if not path.name.startswith("."))
 
 
-def test_a_sweep_of_six_arms_over_two_workers_leaves_the_files_it_leaves_without_ray(tmp_path, cluster):
+@pytest.mark.parametrize(
+    "gammas", ["0.9,0.99", pytest.param("0.9,0.93,0.95,0.97,0.99,1.0", marks=pytest.mark.slow)], ids=["two", "six"]
+)
+def test_a_sweep_over_two_ray_workers_leaves_the_files_it_leaves_without_ray(tmp_path, cluster, gammas):
     """Only clocks may differ: `seconds` and `steps_per_second` of the metrics, and what the report makes of them."""
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(TINY))
-    sweep = ["--vary", "algorithm.gamma=0.9,0.93,0.95,0.97,0.99,1.0", "--config", "tiny.yaml", "--seeds", "1"]
+    sweep = ["--vary", f"algorithm.gamma={gammas}", "--config", "tiny.yaml", "--seeds", "1"]
     start = time.monotonic()
     here = compare(*sweep, "--jobs", "2", "--out", "here", cwd=tmp_path)
     between = time.monotonic()
     there = compare(*sweep, "--cluster", cluster, "--out", "there", cwd=tmp_path)
-    print(f"\nsix arms here: {between - start:.1f} s; over Ray: {time.monotonic() - between:.1f} s")
+    print(
+        f"\n{len(gammas.split(','))} arms here: {between - start:.1f} s; over Ray: {time.monotonic() - between:.1f} s"
+    )
     assert [(here.returncode, here.stderr), (there.returncode, there.stderr)] == [(0, ""), (0, "")]
     assert [line for line in there.stdout.splitlines() if "ray" in line.lower() and "there" not in line] == []
     one, other = tmp_path / "here", tmp_path / "there"
     assert files(one) == files(other)
     runs = sorted((one / "runs").iterdir())
-    assert len(runs) == 6
+    assert len(runs) == len(gammas.split(","))
     for run in runs:
         assert_same_run(run, other / "runs" / run.name)
         assert (run / "config.yaml").read_bytes() == (other / "runs" / run.name / "config.yaml").read_bytes()
@@ -118,6 +123,7 @@ def test_a_sweep_of_six_arms_over_two_workers_leaves_the_files_it_leaves_without
         assert {key for key in a if a[key] != b[key]} <= {"seconds", "steps_per_second"}
 
 
+@pytest.mark.slow
 def test_a_sweep_stopped_by_ctrl_c_saves_its_runs_and_goes_on(tmp_path, cluster):
     quick = ["--vary", "algorithm.gamma=0.9,0.99", "--set", "logging.every_updates=1", "--set", "env.num_envs=4"]
     arguments = [*quick, "--seeds", "1", "--steps", "8000", "--cluster", cluster, "--out", "out"]
@@ -202,6 +208,7 @@ time.sleep(100)
 """
 
 
+@pytest.mark.slow
 def test_a_node_that_dies_is_told_in_one_sentence(tmp_path, cluster, capfd):
     with node(f"--address={cluster}") as third, Cluster(cluster) as place:
         wait_for_nodes(cluster, 3)
@@ -226,6 +233,7 @@ def can(*command: str) -> bool:
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not can("unshare", "--mount"), reason="needs a mount namespace")
 def test_a_node_that_does_not_see_the_folder_is_named_before_anything_runs(tmp_path, cluster):
     (tmp_path / "out").mkdir()
@@ -238,7 +246,11 @@ def test_a_node_that_does_not_see_the_folder_is_named_before_anything_runs(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("address", "why"), [("localhost:1", "no answer in 30 seconds"), ("nonsense", "Invalid address format: nonsense")]
+    ("address", "why"),
+    [
+        pytest.param("localhost:1", "no answer in 30 seconds", marks=pytest.mark.slow),
+        ("nonsense", "Invalid address format: nonsense"),
+    ],
 )
 def test_an_address_without_a_cluster_is_refused_in_one_sentence(tmp_path, address, why):
     start = time.monotonic()
