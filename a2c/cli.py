@@ -27,6 +27,7 @@ from a2c import __version__
 from a2c.config import Config, UserError, all_keys, changed, env_slug, load_config, preset_names
 
 if TYPE_CHECKING:
+    from a2c.analysis.jobs import Place
     from a2c.evaluation import EvalResult
     from a2c.progress import Progress
     from a2c.show.watch import Watched
@@ -205,6 +206,15 @@ EvaluationSeed = Annotated[
 Episodes = Annotated[int | None, typer.Option(min=1, help="Whole games to play. Default: the run's own, else 20.")]
 
 
+Jobs = Annotated[int | None, typer.Option(min=1, max=1024, help="Processes at a time. Default: the cores.")]
+RayCluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="auto|ADDRESS",
+        help="Run them on a Ray cluster: the one running here, or HOST:PORT, ray://HOST:PORT.",
+    ),
+]
 Runs = Annotated[list[Path], typer.Argument(metavar="RUN", help="Folders of runs.")]
 
 
@@ -235,6 +245,12 @@ def train(
     ] = None,
     steps: Steps = None,
     seed: Annotated[int | None, typer.Option(help="Same config and seed, same bits.")] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(min=1, max=1000, help="Train with so many seeds, from --seed on, each in a process of its own."),
+    ] = None,
+    jobs: Jobs = None,
+    cluster: RayCluster = None,
     run_dir: Annotated[
         Path | None, typer.Option(help="The run's folder. Default: runs/<env>-s<seed>-<date>-<time>.")
     ] = None,
@@ -273,6 +289,11 @@ def train(
         "optimizer.on_nan": on_nan and on_nan.value,
     }
     settings, source = load_config(config=config, env_id=env, overrides=overrides, assignments=set_ or [])
+    if seeds is not None:
+        _train_seeds(settings, seeds, run_dir, jobs, cluster, quiet=quiet)
+        return
+    if jobs is not None or cluster is not None:
+        raise UserError("--jobs and --cluster are for several runs; give --seeds too, or leave them out.")
     if resume and run_dir is not None and any(run_dir.glob("checkpoints/*.npz")):
         stored = _stored_config(run_dir, settings.env.id if config or env or set_ else None)
         total = settings.total_env_steps if _gives_steps(steps, set_) else stored.total_env_steps
@@ -381,14 +402,8 @@ def compare(
         float | None, typer.Option(help="The return to reach. Default: the game's own, see README.")
     ] = None,
     updates: Annotated[int, typer.Option(min=1, max=10_000, help="Of where and growth.")] = 50,
-    jobs: Annotated[int | None, typer.Option(min=1, max=1024, help="Processes at a time. Default: the cores.")] = None,
-    cluster: Annotated[
-        str | None,
-        typer.Option(
-            metavar="auto|ADDRESS",
-            help="Run them on a Ray cluster: the one running here, or HOST:PORT, ray://HOST:PORT.",
-        ),
-    ] = None,
+    jobs: Jobs = None,
+    cluster: RayCluster = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="SECTION.KEY=VALUE", help="As of train.", autocompletion=complete_set),
@@ -416,7 +431,7 @@ def compare(
     if cluster is not None and loop:
         raise UserError("--loop takes seconds and runs here; leave --cluster out.")
     comparing, report = quietly("a2c.analysis.compare"), quietly("a2c.analysis.report")
-    place = comparing.MACHINE if cluster is None else import_module("a2c.analysis.ray_jobs").Cluster(cluster)
+    place = _place(cluster)
     request = comparing.Request(
         envs=tuple(dict.fromkeys(env or ())),
         config=config,
@@ -675,6 +690,41 @@ def _silenced_stderr() -> Iterator[None]:
     finally:
         os.dup2(kept, 2)
         os.close(kept)
+
+
+def _place(cluster: str | None) -> Place:
+    if cluster is None:
+        return import_module("a2c.analysis.jobs").MACHINE  # type: ignore[no-any-return]
+    return import_module("a2c.analysis.ray_jobs").Cluster(cluster)  # type: ignore[no-any-return]
+
+
+def _train_seeds(
+    config: Config, seeds: int, folder: Path | None, jobs: int | None, cluster: str | None, *, quiet: bool
+) -> None:
+    training, view = quietly("a2c.analysis.seeds"), quietly("a2c.analysis.view")
+    numbers = range(config.seed, config.seed + seeds)
+    folder = (
+        folder or Path("runs") / f"{env_slug(config.env.id)}-s{numbers[0]}-{numbers[-1]}-{datetime.now():%Y%m%d-%H%M%S}"
+    )
+    try:
+        with _place(cluster) as place:
+            shown = view.View() if quiet else view.ConsoleView(out)
+            results = training.train_seeds(config, numbers, folder, jobs=jobs or place.cpus, place=place, view=shown)
+    except KeyboardInterrupt:
+        _print(f"Stopped. The same command with --run-dir {shlex.quote(str(folder))} goes on with what is missing.")
+        raise
+    if quiet:
+        return
+    table = Table("seed", box=None, header_style="bold")
+    for heading in ("steps", "return (last 100 games)", "minutes"):
+        table.add_column(heading, justify="right")
+    for result in results:
+        score = "-" if result.episode_return_mean is None else f"{result.episode_return_mean:.2f}"
+        table.add_row(str(result.seed), f"{result.env_steps:,}", score, f"{result.seconds / 60:.1f}")
+    out.print(table)
+    runs = shlex.quote(str(folder / "runs"))
+    _print(f"Saved in {runs}. Play whole games with each of them, and draw them as one curve:")
+    _print(f"  a2c eval {runs}\n  a2c plot {runs}/*")
 
 
 def _run(config: Config, run_dir: Path, headline: str, *, resume: bool, quiet: bool) -> None:

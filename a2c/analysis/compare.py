@@ -27,8 +27,7 @@ from a2c.analysis.convergence import (
     default_threshold,
     find_runs,
     plan_runs,
-    steps_done,
-    training_jobs,
+    train_planned,
 )
 from a2c.analysis.jobs import MACHINE, Job, Place, run_jobs
 from a2c.analysis.numerics import Agreement, Distance, Where
@@ -318,14 +317,8 @@ def _explain(run: Callable[[Sequence[tuple[str, ...]]], list[Any]], kind: type) 
 def _train_and_converge(arms: Sequence[Arm], request: Request, folder: Path) -> Convergence:
     thresholds = _thresholds(list(dict.fromkeys(arm.config.env.id for arm in arms)), request.threshold)
     planned = plan_runs(arms, range(request.seeds), folder)
-    jobs = training_jobs(planned, folder / "logs")
     with request.view.part("convergence", sum(plan.config.total_env_steps for plan in planned)) as part:
-
-        def tick(done: int) -> None:
-            steps = sum(min(steps_done(plan.run.folder), plan.config.total_env_steps) for plan in planned)
-            part.at(steps, f"{done} of {len(planned)} runs")
-
-        run_jobs(jobs, workers=request.jobs, folder=folder, place=request.place, on_tick=tick)
+        train_planned(planned, folder, jobs=request.jobs, place=request.place, part=part)
     lengths = {plan.config.total_env_steps for plan in planned}
     return converge([plan.run for plan in planned], thresholds, cut=len(lengths) > 1)
 
@@ -333,6 +326,10 @@ def _train_and_converge(arms: Sequence[Arm], request: Request, folder: Path) -> 
 def _refuse_unfit(arms: Sequence[Arm]) -> None:
     """Find out here, not in the fifth process, that there is no such game or that the network does not fit it."""
     for arm in arms:
+        if arm.config.runtime.strategy == "multiworker":
+            raise UserError(
+                f"{arm.label!r} is of several workers, and a comparison starts single processes; leave it out."
+            )
         env = arm.config.env.model_copy(update={"num_envs": 1})
         with make_vec_env(env, seed=0) as envs:
             build_learner(arm.config, envs.observation_space, envs.num_actions)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from a2c.analysis.jobs import Job
+from a2c.analysis.jobs import Job, Place, run_jobs
 from a2c.analysis.statistics import (
     PairedComparison,
     interquartile_mean,
@@ -27,6 +27,7 @@ from a2c.analysis.statistics import (
     probability_of_improvement,
     stratified_interval,
 )
+from a2c.analysis.view import Part
 from a2c.checkpoint import read_checkpoint, step_file, step_files
 from a2c.config import Config, UserError, build_config, dotted, dump_config, env_slug, read_config_file
 from a2c.envs import atari_game, human_normalized
@@ -159,6 +160,16 @@ def training_jobs(planned: Sequence[Planned], logs: Path) -> list[Job]:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(file, yaml.safe_dump(dump_config(config), sort_keys=False))
     return [_training_job(plan, logs) for plan in planned]
+
+
+def train_planned(planned: Sequence[Planned], folder: Path, *, jobs: int, place: Place, part: Part) -> None:
+    """Train what is not trained yet, `jobs` runs at a time; `part` is told the steps of all of them."""
+
+    def tick(done: int) -> None:
+        steps = sum(min(steps_done(plan.run.folder), plan.config.total_env_steps) for plan in planned)
+        part.at(steps, f"{done} of {len(planned)} runs")
+
+    run_jobs(training_jobs(planned, folder / "logs"), workers=jobs, folder=folder, place=place, on_tick=tick)
 
 
 def _training_job(plan: Planned, logs: Path) -> Job:

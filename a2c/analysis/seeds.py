@@ -1,0 +1,57 @@
+"""One way of training with several seeds, each run in a process of its own; what is there already is not run again."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from a2c.analysis.convergence import Arm, plan_runs, train_planned
+from a2c.analysis.jobs import Place
+from a2c.analysis.view import View
+from a2c.config import Config, UserError
+
+
+@dataclass(frozen=True)
+class SeedResult:
+    """How a run ended: its last line of metrics."""
+
+    seed: int
+    run_dir: Path
+    env_steps: int
+    episode_return_mean: float | None  # of the last 100 training games
+    seconds: float
+
+
+def train_seeds(config: Config, seeds: range, folder: Path, *, jobs: int, place: Place, view: View) -> list[SeedResult]:
+    """Train a configuration once with each seed, in `folder/runs`, or go on where that was stopped.
+
+    Args:
+        config: of all runs, the seed apart.
+        seeds: one run for each.
+        folder: of the runs, their logs and their configuration.
+        jobs: processes at a time.
+        place: where they run.
+        view: shows how far they are.
+
+    Raises:
+        UserError: where the folder holds other runs, or one of them fails.
+    """
+    if config.runtime.strategy == "multiworker":
+        raise UserError("--seeds starts processes of its own; leave --strategy multiworker out, or train each seed so.")
+    if (folder / "checkpoints").exists():
+        raise UserError(f"{folder} is a run itself; with --seeds, --run-dir is a folder for runs: name another.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"The folder {folder} cannot be made: {error.strerror}.") from None
+    planned = plan_runs([Arm("seed", config)], seeds, folder)
+    with view.part("training", config.total_env_steps * len(seeds)) as part:
+        train_planned(planned, folder, jobs=jobs, place=place, part=part)
+    return [_result(plan.run.seed, plan.run.folder) for plan in planned]
+
+
+def _result(seed: int, run_dir: Path) -> SeedResult:
+    last: dict[str, Any] = json.loads((run_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1])
+    return SeedResult(seed, run_dir, last["env_steps"], last["episode_return_mean"], last["seconds"])

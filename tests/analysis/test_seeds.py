@@ -1,0 +1,68 @@
+"""Several seeds of one configuration, by the command line."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import heed_sigint
+from killing import assert_same_checkpoints
+
+SMALL = ["--env", "Catch", "--set", "env.num_envs=4", "--set", "logging.every_updates=1", "--set", "runtime.threads=1"]
+
+
+def a2c(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "a2c", *words], capture_output=True, text=True, cwd=cwd, timeout=300)
+
+
+def test_seeds_are_trained_as_each_alone_stopped_and_gone_on_with(tmp_path):
+    command = ["train", *SMALL, "--steps", "6000", "--seed", "3", "--seeds", "2", "--jobs", "2", "--run-dir", "all"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "a2c", *command],
+        cwd=tmp_path,
+        preexec_fn=heed_sigint,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    metrics = [tmp_path / f"all/runs/seed-s{seed}/metrics.jsonl" for seed in (3, 4)]
+    while not all(file.exists() and file.stat().st_size for file in metrics):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    said, errors = process.communicate(timeout=90)
+    assert (process.returncode, errors) == (130, "")
+    assert "The same command with --run-dir all goes on" in said
+    again = a2c(*command, cwd=tmp_path)
+    assert (again.returncode, again.stderr) == (0, "")
+    rows = [line.split()[:2] for line in again.stdout.splitlines()]
+    assert [row for row in rows if row[:1] in (["3"], ["4"])] == [["3", "6,016"], ["4", "6,016"]], again.stdout
+    alone = a2c("train", *SMALL, "--steps", "6000", "--seed", "4", "--run-dir", "alone", "-q", cwd=tmp_path)
+    assert alone.returncode == 0
+    latest = "step-000000006016.npz"
+    for folder in (tmp_path / "alone/checkpoints", tmp_path / "all/runs/seed-s4/checkpoints"):
+        for file in folder.iterdir():
+            if file.name != latest:
+                file.unlink()  # a signal adds one
+    assert_same_checkpoints(tmp_path / "alone/checkpoints", tmp_path / "all/runs/seed-s4/checkpoints")
+    assert a2c("train", *SMALL, "--seeds", "2", "--run-dir", "alone", cwd=tmp_path).returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--jobs", "2"], "--jobs and --cluster are for several runs; give --seeds too"),
+        (["--cluster", "auto"], "--jobs and --cluster are for several runs; give --seeds too"),
+        (["--seeds", "2", "--strategy", "multiworker"], "--seeds starts processes of its own"),
+        (["--seeds", "2", "--run-dir", "/dev/null/x"], "The folder /dev/null/x cannot be made"),
+        (["--seeds", "0"], "'--seeds'"),
+    ],
+)
+def test_what_does_not_fit_is_refused(tmp_path, arguments, said):
+    result = a2c("train", "--env", "Catch", *arguments, cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert said in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
