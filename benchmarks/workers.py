@@ -2,7 +2,8 @@
 
 Workers of one core each on this machine, in turn 1, 2 and 4 of them, each round anew. Every worker plays and learns
 as in `a2c train`; besides, it makes each update alone, on the same rollout, and times the two: what the joint one takes
-longer is the all-reduce, and waiting for the slowest. Medians over the rounds.
+longer is the all-reduce, and waiting for the slowest. Then it times all-reduces alone, of one number and of as many as
+there are gradients. Medians over the rounds, as the chief measures.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from pathlib import Path
 from typing import Any
 
 HEADINGS = (
-    "| workers | cores | steps/s | of one | rollout, ms | update alone, ms | all-reduce and waiting, ms | its share |"
+    "| workers | cores | steps/s | of one | rollout, ms | update alone, ms | all-reduce and waiting, ms | its share "
+    "| all-reduce of one number, ms | of all gradients, ms |"
 )
 WARM_UP = 5  # updates
+REDUCTIONS = 50  # of each size
 
 
 def main() -> None:
@@ -58,9 +61,8 @@ def measure(given: argparse.Namespace, workers: int) -> dict[str, float]:
 
 def row(workers: int, rounds: list[dict[str, float]], first: float) -> str:
     """A line of the table."""
-    speed, rollout, alone, more = (
-        median(rounds, key) for key in ("steps_per_second", "rollout", "alone", "all_reduce_and_waiting")
-    )
+    keys = ("steps_per_second", "rollout", "alone", "all_reduce_and_waiting", "one_number", "all_gradients")
+    speed, rollout, alone, more, one, every = (median(rounds, key) for key in keys)
     cores = min(workers, len(os.sched_getaffinity(0)))
     cells = (
         f"{workers}",
@@ -71,6 +73,8 @@ def row(workers: int, rounds: list[dict[str, float]], first: float) -> str:
         f"{alone:.1f}",
         f"{more:.1f}",
         f"{100 * more / (rollout + alone + more):.0f} %",
+        f"{one:.2f}",
+        f"{every:.1f}",
     )
     return f"| {' | '.join(cells)} |"
 
@@ -110,12 +114,31 @@ def work(env: str, preset: str, updates: int, file: Path) -> None:
             trajectory, _ = timed(times["rollout"], collector.collect)
             timed(times["alone"], lambda t=trajectory: float(alone.update(t).total_loss))  # type: ignore[misc]
             timed(times["joint"], lambda t=trajectory: float(together.update(t).total_loss))  # type: ignore[misc]
+        size = sum(variable.shape.num_elements() for variable in together.model.trainable_variables)
+        one, every = (all_reduce_milliseconds(replicas, numbers) for numbers in (1, size))
         replicas.gather({})
     rollout, own, joint = (1e3 * statistics.fmean(each[WARM_UP:]) for each in times.values())
     if replicas.is_chief:
         speed = 1e3 * config.env_steps_per_update / (rollout + joint)
         result = {"steps_per_second": speed, "rollout": rollout, "alone": own, "all_reduce_and_waiting": joint - own}
+        result |= {"one_number": one, "all_gradients": every}
         file.write_text(json.dumps(result), encoding="utf-8")
+
+
+def all_reduce_milliseconds(replicas: Any, numbers: int) -> float:
+    """Of one all-reduce of so many float32 numbers, the mean of many."""
+    import tensorflow as tf
+
+    @tf.function(input_signature=[tf.TensorSpec((numbers,), tf.float32)], autograph=False)
+    def reduce(x: Any) -> Any:
+        return replicas.first(replicas.run(lambda x: replicas.mean([tf.identity(x)])[0], x))
+
+    x = tf.ones((numbers,))
+    float(reduce(x)[0])
+    start = time.perf_counter()
+    for _ in range(REDUCTIONS):
+        float(reduce(x)[0])
+    return 1e3 * (time.perf_counter() - start) / REDUCTIONS
 
 
 def timed(times: list[float], action: Any) -> Any:
