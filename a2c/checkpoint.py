@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shlex
 import time
@@ -21,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from a2c.archive import DamagedError, read_archive, write_archive
+from a2c.cluster import LAUNCHED
 from a2c.config import Config, CrashError, UserError, build_config, dump_config, env_slug
 from a2c.learner import Learner, build_learner
 from a2c.metrics import WINDOW, Counters
@@ -93,10 +95,12 @@ class Checkpoints:
         self._saved_at = time.monotonic()  # which no setting of the clock moves
 
     def due_by_time(self) -> bool:
-        """Whether it is time for a checkpoint by the clock, which is the chief's."""
-        return self.replicas.is_chief and (
-            0 < 60 * self.config.checkpoint.every_minutes <= time.monotonic() - self._saved_at
-        )
+        """Whether it is time for a checkpoint by the clock, which is the chief's; true once each time."""
+        now, seconds = time.monotonic(), 60 * self.config.checkpoint.every_minutes
+        due = self.replicas.is_chief and 0 < seconds <= now - self._saved_at
+        if due:
+            self._saved_at = now  # it takes the others another update to hear of it
+        return due
 
     def due_by_updates(self) -> bool:
         """Whether it is time for a checkpoint by the number of updates."""
@@ -136,6 +140,8 @@ class Checkpoints:
 
     def _gathered(self) -> list[dict[str, np.ndarray]]:
         """The states of the collectors of all workers, which are to have learned the same."""
+        if self.replicas.workers == 1:
+            return [self.collector.state()]
         digest = np.frombuffer(_digest(learner_arrays(self.learner)), np.uint8)
         each = self.replicas.gather({**self.collector.state(), "learned": digest})
         for worker, state in enumerate(each):
@@ -378,8 +384,12 @@ def demand_trust(saved: Saved, env_id: str | None) -> None:
 
 
 def resume_command(run_dir: Path, config: Config) -> str:
-    """What to type to go on with a run."""
-    workers = ["launch", "--workers", str(config.runtime.workers), "--"] if config.runtime.workers > 1 else []
+    """What to type to go on with a run; where its workers were started one by one, on each of them."""
+    workers: list[str] = []
+    if config.runtime.workers > 1:
+        if LAUNCHED not in os.environ:
+            return f"a2c train ... --run-dir {shlex.quote(str(run_dir))} --auto-resume"
+        workers = ["launch", "--workers", str(config.runtime.workers), "--"]
     words = ["a2c", *workers, "resume", str(run_dir), *(["--env", config.env.id] if ":" in config.env.id else [])]
     return shlex.join(words)
 

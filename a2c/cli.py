@@ -431,22 +431,21 @@ def compare(
     if cluster is not None and loop:
         raise UserError("--loop takes seconds and runs here; leave --cluster out.")
     comparing, report = quietly("a2c.analysis.compare"), quietly("a2c.analysis.report")
-    place = _place(cluster)
-    request = comparing.Request(
-        envs=tuple(dict.fromkeys(env or ())),
-        config=config,
-        overrides={"total_env_steps": steps},
-        assignments=tuple(set_ or ()),
-        seeds=seeds,
-        threshold=threshold,
-        updates=updates,
-        jobs=jobs or place.cpus,
-        place=place,
-        folder=out_dir,
-        view=quietly("a2c.analysis.view").ConsoleView(out),
-    )
     try:
-        with place:
+        with _place(cluster) as place:
+            request = comparing.Request(
+                envs=tuple(dict.fromkeys(env or ())),
+                config=config,
+                overrides={"total_env_steps": steps},
+                assignments=tuple(set_ or ()),
+                seeds=seeds,
+                threshold=threshold,
+                updates=updates,
+                jobs=jobs or place.cpus,
+                place=place,
+                folder=out_dir,
+                view=quietly("a2c.analysis.view").ConsoleView(out),
+            )
             if eager:
                 result = comparing.compare_modes(request, [part.value for part in only or ComparisonPart])
             elif vary:

@@ -10,6 +10,7 @@ import os
 import re
 import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
@@ -18,7 +19,10 @@ from a2c.config import UserError, shown
 
 CONNECT_SECONDS = 1.0  # for one attempt; a host that is down does not even refuse
 PAUSE_SECONDS = 0.1  # between two attempts
+ATTEMPTS = 64  # at a time
 NAMED = 5  # workers that a sentence names, at most
+
+LAUNCHED = "A2C_LAUNCHED"  # in the environment of workers that `a2c launch` has started
 
 _JOBS = ("chief", "worker")  # in this order TensorFlow counts them
 _EXAMPLE = '{"cluster": {"worker": ["host1:2222", "host2:2222"]}, "task": {"type": "worker", "index": 0}}'
@@ -66,13 +70,16 @@ class Cluster:
         """
         deadline = time.monotonic() + seconds
         absent = {i: "" for i in range(self.size) if i != self.index}
-        with self._open() as door:
-            while absent := {i: why for i in absent if (why := obstacle(self.addresses[i]))}:
+        with self._open() as door, ThreadPoolExecutor(ATTEMPTS) as pool:
+            while absent := {i: why for i, why in zip(absent, pool.map(self._obstacle, absent), strict=True) if why}:
                 if time.monotonic() >= deadline:
                     raise UserError(self._not_met(absent, seconds))
                 # the pause: ended by whoever calls, since it may be who we wait for; to be let in is all a caller needs
                 with suppress(TimeoutError, ConnectionError):
                     door.accept()[0].close()
+
+    def _obstacle(self, index: int) -> str:
+        return obstacle(self.addresses[index])
 
     def _open(self) -> socket.socket:
         _, port = _split(self.addresses[self.index])

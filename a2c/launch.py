@@ -15,7 +15,7 @@ from threading import Thread
 from types import FrameType
 from typing import IO
 
-from a2c.cluster import listen
+from a2c.cluster import LAUNCHED, listen
 
 POLL_SECONDS = 0.1
 GRACE_SECONDS = 60.0  # for the others to notice that a worker has failed, as TensorFlow tells them
@@ -41,7 +41,7 @@ class Worker:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE if index else None,
                 stderr=subprocess.STDOUT if index else None,
-                env={**os.environ, "TF_CONFIG": tf_config},
+                env={**os.environ, "TF_CONFIG": tf_config, LAUNCHED: "1"},
                 start_new_session=True,
             )
         self.forwarder = Thread(target=_forward, args=(self.process.stdout, f"worker {index}: "), daemon=True)

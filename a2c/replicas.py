@@ -161,15 +161,15 @@ class Replicas:
         return [_from_words(row[:length]) for row, length in zip(table, lengths[0], strict=True)]
 
     def from_chief(self, make: Callable[[], Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
-        """What the chief makes, on all workers; a UserError of its becomes one of all."""
+        """What the chief makes, on all workers; a mistake or a failure of its becomes one of all."""
         if self.workers == 1:
             return dict(make())
         made: Mapping[str, np.ndarray] = {}
-        mistake: UserError | None = None
+        mistake: UserError | OSError | None = None
         if self.is_chief:
             try:
                 made = make()
-            except UserError as error:
+            except (UserError, OSError) as error:
                 made, mistake = {"mistake": from_text(str(error))}, error
         words = _to_words(made) if self.is_chief else np.zeros(0, np.int32)
         length = int(self._sum(np.full((1, 1), len(words), np.int32)).numpy()[0, 0])
@@ -219,14 +219,14 @@ def open_replicas(config: Config) -> tuple[Config, Replicas]:
     Raises:
         UserError: where there are no such devices, or the cluster cannot be formed.
     """
-    match config.runtime.strategy:
-        case "mirrored":
-            devices = _devices(config.runtime)
-            strategy = tf.distribute.MirroredStrategy(devices) if len(devices) > 1 else None
-            return changed(config, {"runtime.replicas": len(devices)}), Replicas(strategy, local=len(devices))
-        case "multiworker":
-            return _open_workers(config)
-    return config, ALONE
+    if config.runtime.strategy == "multiworker":
+        return _open_workers(config)
+    _refuse_lonely(config.runtime.strategy)
+    if config.runtime.strategy == "none":
+        return config, ALONE
+    devices = _devices(config.runtime)
+    strategy = tf.distribute.MirroredStrategy(devices) if len(devices) > 1 else None
+    return changed(config, {"runtime.replicas": len(devices)}), Replicas(strategy, local=len(devices))
 
 
 def demand_agreement(replicas: Replicas, config: Config, versions: Mapping[str, str]) -> None:
@@ -260,6 +260,18 @@ def to_text(array: np.ndarray) -> str:
 
 def _context() -> Any:
     return tf.distribute.get_replica_context()
+
+
+def _refuse_lonely(strategy: str) -> None:
+    """Where a cluster is set up and not asked for, each of its workers would train a run of its own."""
+    cluster = None
+    with contextlib.suppress(UserError):  # malformed: not for us
+        cluster = find_cluster() if "TF_CONFIG" in os.environ else None
+    if cluster is not None and cluster.size > 1:
+        raise UserError(
+            f"TF_CONFIG names {cluster.size} workers, but runtime.strategy={strategy}, so that each would train a run "
+            "of its own; give --strategy multiworker, or unset TF_CONFIG."
+        )
 
 
 def _devices(config: RuntimeConfig) -> list[str]:

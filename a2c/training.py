@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import time
@@ -16,7 +17,7 @@ import numpy as np
 import yaml
 
 from a2c.checkpoint import Checkpoints, Saved, demand_network, find_checkpoint, resume_command, versions
-from a2c.config import SCHEMA, Config, UserError, all_keys, dump_config, lookup
+from a2c.config import SCHEMA, Config, UserError, all_keys, changed, dump_config, lookup
 from a2c.envs import make_vec_env
 from a2c.evaluation import EvalResult, PlayedGame, evaluate_learner
 from a2c.files import write_atomically
@@ -25,12 +26,14 @@ from a2c.learner import Learner, build_learner
 from a2c.lock import FolderLock
 from a2c.metrics import Counters, Record, Writers, make_record
 from a2c.progress import Progress
-from a2c.replicas import Replicas, demand_agreement, open_replicas
+from a2c.replicas import Replicas, demand_agreement, from_text, open_replicas, to_text
 from a2c.rollout import build_collector
 from a2c.runtime import setup
 from a2c.show.game import choose
 from a2c.show.thumbnail import Gif, thumbnail
 from a2c.trajectory import Episode
+
+MEET_SECONDS = 5.0  # between two looks of the chief after the others while it plays an evaluation
 
 # What may be another in a run that goes on, besides its length. All else would make it another run.
 _FREE_KEYS = ("total_env_steps", "optimizer.on_nan", "runtime.cluster_wait_minutes")
@@ -78,8 +81,8 @@ def train(
     counters = Counters()
     record, evaluation = None, None
     with replicas.connected(), StopSignal() as stop, FolderLock(run_dir) as lock, ExitStack() as stack:
+        config, saved = _begin(config, run_dir, replicas, lock, resume=resume, warn=warn)
         demand_agreement(replicas, config, versions())
-        saved = _begin(config, run_dir, replicas, lock, resume=resume, warn=warn)
         first = replicas.index * config.env.num_envs
         envs = stack.enter_context(make_vec_env(config.env, seed=config.seed, first=first))
         if saved is not None:
@@ -89,10 +92,8 @@ def train(
         checkpoints = Checkpoints(
             run_dir, config, learner=learner, collector=collector, counters=counters, replicas=replicas
         )
-        if saved is None and replicas.is_chief:
-            _make_folder(run_dir)
-            lock.take()
-            _refuse_existing(run_dir)  # again: another may have begun there meanwhile
+        if saved is None:
+            _open_folder(run_dir, replicas, lock)
         if saved is not None and (lost := checkpoints.restore(saved)):
             warn(
                 f"{lost} of {envs.num_envs} environments are not where they were when {saved.path.name} was written: "
@@ -113,13 +114,13 @@ def train(
         ):
             stop.watch(view.start, config, counters)
             judge = Judge(learner, config, run_dir, counters, writers, stop, view, replicas)
-            clock = Stopwatch(counters)
             games = Games(counters, replicas)
             finished = counters.finished(config)
             stopping, _ = replicas.consult(stop.signal is not None, False)
             if counters.evaluation_due(config):  # the session before was stopped in it
                 evaluation, stopping = judge()
                 _save(run_dir, checkpoints, writers)
+            clock = Stopwatch(counters)
             while not finished and not stopping:
                 trajectory, episodes = collector.collect()
                 incidents.trajectory = trajectory
@@ -129,11 +130,9 @@ def train(
                 incidents.check(losses)
                 clock.tick()
                 finished = counters.finished(config)
-                stopping, saving = replicas.consult(stop.signal is not None, checkpoints.due_by_time())
                 logging = finished or counters.updates % config.logging.every_updates == 0
                 judging = counters.evaluation_due(config)
-                saving |= finished or checkpoints.due_by_updates()
-                if logging or judging or saving or stopping:
+                if logging:
                     games.count()
                 if logging and writers is not None:
                     record = make_record(counters, losses, clock.lap())
@@ -143,7 +142,10 @@ def train(
                 if judging:
                     evaluation, stopping = judge()
                     clock.skip()
-                if saving or stopping:
+                wishes = replicas.consult(stop.signal is not None, checkpoints.due_by_time())
+                stopping |= wishes[0]
+                if finished or stopping or wishes[1] or checkpoints.due_by_updates():
+                    games.count()
                     _save(run_dir, checkpoints, writers)
             replicas.gather({})  # nobody leaves before the chief has saved: alone it could not be started again
     done = finished and not counters.evaluation_due(config)
@@ -162,6 +164,8 @@ class Games:
     def add(self, episodes: list[tuple[int, Episode]]) -> None:
         """Take note of those that ended in the update just counted, in the environments of this worker."""
         self._ended.extend((self.counters.updates, row, e.episode_return, e.length) for row, e in episodes)
+        if self.replicas.workers == 1:  # else counting is talking to all
+            self.count()
 
     def count(self) -> None:
         """Count those of all workers, in the order in which one worker with all environments would."""
@@ -219,13 +223,28 @@ class Judge:
     def __call__(self) -> tuple[EvalResult | None, bool]:
         """Evaluate the network as it stands: the result where this is the chief, and whether a signal came to any."""
         result = None if self.writers is None else self._evaluate(self.writers)
-        mine = {"evaluated": np.array(self.counters.evaluated), "signalled": np.array(self.stop.signal is not None)}
-        each = self.replicas.gather(mine)
+        playing, signalled = self._meet(playing=False)
+        while playing:
+            playing, signalled = self._meet(playing=False)
+        return result, signalled
+
+    def _meet(self, *, playing: bool) -> tuple[bool, bool]:
+        """All workers come here, now and then while the chief plays, and when it has: whether it does, and signals."""
+        self._met = time.monotonic()
+        mine = {"playing": playing, "evaluated": self.counters.evaluated, "signalled": self.stop.signal is not None}
+        each = self.replicas.gather({name: np.array(value) for name, value in mine.items()})
         self.counters.evaluated = int(each[0]["evaluated"])
-        return result, any(bool(worker["signalled"]) for worker in each)
+        return bool(each[0]["playing"]), any(bool(worker["signalled"]) for worker in each)
+
+    def _check(self) -> None:
+        """Called before each step: so that signals, and the end of a worker, are heard while it plays."""
+        self.stop.check()
+        if self.replicas.workers > 1 and time.monotonic() > self._met + MEET_SECONDS and self._meet(playing=True)[1]:
+            raise StoppedError
 
     def _evaluate(self, writers: Writers) -> EvalResult | None:
         scores: list[float] = []
+        self._met = time.monotonic()
 
         def on_episode(episode: Episode) -> None:
             scores.append(episode.episode_return)
@@ -238,7 +257,7 @@ class Judge:
                 str(self.run_dir),
                 self.counters.env_steps,
                 on_episode=on_episode,
-                on_step=self.stop.check,
+                on_step=self._check,
             )
             video = self._video(played, writers)
         except StoppedError:
@@ -252,7 +271,7 @@ class Judge:
         """The start of the median game, where there is a TensorBoard to show it and the environment has pictures."""
         if writers.events is None or not self.config.evaluation.video:
             return None
-        return thumbnail(self.config.env, choose(played, "median"), on_frame=self.stop.check)
+        return thumbnail(self.config.env, choose(played, "median"), on_frame=self._check)
 
 
 class StoppedError(Exception):
@@ -306,8 +325,12 @@ class StopSignal:
 
 def _begin(
     config: Config, run_dir: Path, replicas: Replicas, lock: FolderLock, *, resume: bool, warn: Callable[[str], None]
-) -> Saved | None:
-    """What to go on from, None for a new run: the chief looks into the folder, and tells the others."""
+) -> tuple[Config, Saved | None]:
+    """What to go on from, None for a new run: the chief looks into the folder, and tells the others.
+
+    Returns:
+        The configuration, where a run goes on with the chief's new length and what else may change; and what was saved.
+    """
 
     def look() -> dict[str, np.ndarray]:
         _refuse_links(run_dir)
@@ -316,10 +339,26 @@ def _begin(
             return {}
         if (run_dir / "checkpoints").is_dir():  # else there is nothing to lock
             lock.take()
-        return _latest(run_dir, config, warn).packed()  # under the lock: nobody else goes on from it, or beyond it
+        saved = _latest(run_dir, config, warn)  # under the lock: nobody else goes on from it, or beyond it
+        free = {key: lookup(config, key) for key in _FREE_KEYS}
+        return {**saved.packed(), "free": from_text(json.dumps(free))}
 
     found = replicas.from_chief(look)
-    return Saved.unpacked(found) if found else None
+    if not found:
+        return config, None
+    return changed(config, json.loads(to_text(found.pop("free")))), Saved.unpacked(found)
+
+
+def _open_folder(run_dir: Path, replicas: Replicas, lock: FolderLock) -> None:
+    """The chief makes the folder of a new run and takes it; a mistake of its is one of all."""
+
+    def make() -> dict[str, np.ndarray]:
+        _make_folder(run_dir)
+        lock.take()
+        _refuse_existing(run_dir)  # again: another may have begun there meanwhile
+        return {}
+
+    replicas.from_chief(make)
 
 
 def _latest(run_dir: Path, config: Config, warn: Callable[[str], None]) -> Saved:

@@ -1,6 +1,7 @@
 """N replicas that share a batch make the update of one learner with all of it, to float32 rounding."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from workers import PATIENCE, python
+from workers import PATIENCE, python, tf_config
 
 from a2c.config import UserError, load_config
 from a2c.replicas import ALONE, open_replicas
@@ -89,6 +90,18 @@ def test_mirrored_needs_a_process_in_which_tensorflow_has_not_begun():
         open_replicas(config)
 
 
+@pytest.mark.parametrize("strategy", ["none", "mirrored"])
+def test_a_cluster_that_is_not_asked_for_is_not_passed_over(monkeypatch, strategy):
+    """Each of its workers would train a run of its own, or fight for the folder."""
+    config, _ = load_config(config="catch", overrides={"runtime.strategy": strategy})
+    monkeypatch.setenv("TF_CONFIG", tf_config(["a:1", "b:2"], 1))
+    with pytest.raises(UserError, match=f"TF_CONFIG names 2 workers, but runtime.strategy={strategy}"):
+        open_replicas(config)
+    for fine in (tf_config(["a:1"], 0), "{"):
+        monkeypatch.setenv("TF_CONFIG", fine)
+        assert open_replicas(config)[1].total == 1
+
+
 def test_mirrored_on_one_device_is_as_without(tmp_path):
     config, _ = load_config(config="catch", overrides={"runtime.strategy": "mirrored"})
     settled, replicas = open_replicas(config)
@@ -114,8 +127,8 @@ def test_a_mirrored_run_is_trained_resumed_and_evaluated(tmp_path):
     assert whole.name == cut.name
     with np.load(whole) as a, np.load(cut) as b:
         assert [key for key in a if key != "meta" and a[key].tobytes() != b[key].tobytes()] == []
-    other = a2c("train", *train[1:4], "--strategy", "none", "--run-dir", "cut", "--auto-resume")
+    other = a2c("train", *train[1:3], "--strategy", "none", "--run-dir", "cut", "--auto-resume")
     assert other.returncode == 2
-    assert "runtime.replicas=2, not 0" in other.stderr or "runtime.strategy=mirrored, not none" in other.stderr
+    assert re.search("was started with runtime.(replicas=2, not 0|strategy=mirrored, not none)", other.stderr)
     scores = a2c("eval", "whole", "--episodes", "5")
     assert scores.returncode == 0, scores.stderr

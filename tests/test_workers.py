@@ -3,6 +3,7 @@
 `pytest -m slow -s tests/test_workers.py` has more workers and more kills.
 """
 
+import itertools
 import json
 import os
 import random
@@ -147,6 +148,51 @@ def assert_ends_as_undisturbed(
     learned = [each for file in (whole, cut) for each in read_learned(file, 2)]
     for key, array in learned[0].items():
         assert {each[key].tobytes() for each in learned} == {array.tobytes()}, key
+
+
+@pytest.mark.parametrize("kind", [signal.SIGKILL, signal.SIGTERM])
+def test_the_end_of_a_worker_is_heard_while_the_chief_plays_an_evaluation(tmp_path, kind):
+    """Else the chief would play for minutes on, deaf, and the other would wait for it, as deaf."""
+    long = {"episodes": 200_000, "every_env_steps": 3_000}  # minutes
+    settings = write_settings(tmp_path, "run", catch(4, env_steps=1_000_000, evaluation=long))
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    with some_hosts(2) as hosts, session(hosts, [settings] * 2) as workers:
+        wait_for_steps(metrics, 2_900)
+        steps = -1
+        while steps != (steps := last_env_steps(metrics)):  # it has stopped to train
+            time.sleep(3)
+        os.kill(workers.processes[1].pid, kind)
+        codes = workers.wait(LOST_SECONDS)
+        assert codes == ([1, -9] if kind == signal.SIGKILL else [0, 0])
+    if kind == signal.SIGTERM:
+        saved = read_checkpoint(latest(tmp_path / "run")).meta["counters"]
+        assert (saved["env_steps"] // 3_000, saved["evaluated"]) == (1, 0)  # at once, and to be made up for
+
+
+def test_checkpoints_by_the_clock_are_made_by_all_once_each_time(tmp_path):
+    config = catch(2, env_steps=10_000_000, checkpoint={"every_updates": 10**9, "every_minutes": 0.05, "keep": 1000})
+    settings = write_settings(tmp_path, "run", config)
+    with some_hosts(2) as hosts, session(hosts, [settings] * 2) as workers:
+        while len(step_files(tmp_path / "run" / "checkpoints")) < 5:
+            time.sleep(0.1)
+        workers.processes[0].terminate()
+        assert workers.wait() == [0, 0]
+    times = [file.stat().st_mtime for file in step_files(tmp_path / "run" / "checkpoints")][1:-1]
+    assert all(later - earlier > 2 for earlier, later in itertools.pairwise(times))
+
+
+def test_a_longer_run_goes_on_where_the_others_do_not_see_the_folder(tmp_path):
+    """What restarts it may not know that it was made longer; the chief does."""
+    first = catch(4, env_steps=3_000)
+    settings = [write_settings(tmp_path / str(i), "run", first) for i in range(2)]
+    with some_hosts(2) as hosts:
+        with session(hosts, settings) as workers:
+            workers.finish()
+        settings[0] = write_settings(tmp_path / "0", "run", {**first, "total_env_steps": 6_000})
+        with session(hosts, settings, "--auto-resume") as workers:
+            workers.finish()
+    assert last_env_steps(tmp_path / "0" / "run" / "metrics.jsonl") >= 6_000
+    assert not (tmp_path / "1" / "run").exists()
 
 
 def wait_for_steps(metrics: Path, target: float) -> None:

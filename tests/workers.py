@@ -142,6 +142,7 @@ def read_learned(settings: Path, number: int) -> list[dict[str, np.ndarray]]:
 
 def write_settings(folder: Path, name: str, config: dict) -> Path:
     """The settings of a run in `folder/name`."""
+    folder.mkdir(exist_ok=True)
     file = folder / f"{name}.json"
     file.write_text(json.dumps({"config": config, "run_dir": str(folder / name)}))
     return file

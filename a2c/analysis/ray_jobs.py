@@ -38,29 +38,33 @@ TELL_VERSIONS = "import json; from a2c.checkpoint import versions; print(json.du
 
 
 class Cluster(Place):
-    """The nodes of a running Ray cluster, joined at once and left at the end of the context.
+    """The nodes of a running Ray cluster, a member of which this process is within the context.
 
     Args:
         address: `host:port` or `ray://host:port`; "auto" is that of RAY_ADDRESS, else the one of this machine.
 
     Raises:
-        UserError: where Ray is not installed, or no cluster answers.
+        UserError: on entering, where Ray is not installed, or no cluster answers.
     """
 
     def __init__(self, address: str) -> None:
+        self.address = address
+
+    def __enter__(self) -> Cluster:
         os.environ.update(OURS)
         try:
             import ray
         except ImportError:
             raise UserError("--cluster needs Ray on this machine and on every node: pip install 'a2c[ray]'.") from None
-        _refuse_absent(address)
+        _refuse_absent(self.address)
         self.ray: Any = ray
         before = signal.getsignal(signal.SIGTERM)
-        ray.init(address, log_to_driver=False, configure_logging=False)
+        ray.init(self.address, log_to_driver=False, configure_logging=False)
         signal.signal(signal.SIGTERM, before)  # Ray sets one of its own
         # what Ray itself says of a worker's end, on stdout; no setting silences that
         ray._private.worker.print_to_stdstream = lambda *_, **__: None
         self.cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
+        return self
 
     def __exit__(self, *_: object) -> None:
         self.ray.shutdown()
