@@ -76,6 +76,8 @@ def train(
         CrashError: where anything else is raised in the loop; what is needed to repeat it is saved first.
     """
     run_dir = Path(run_dir)
+    if config.runtime.strategy != "multiworker":  # whose other workers are to hear of it
+        _refuse_folder(run_dir, resume=resume)
     setup(config.runtime)
     config, replicas = open_replicas(config)
     counters = Counters()
@@ -333,9 +335,8 @@ def _begin(
     """
 
     def look() -> dict[str, np.ndarray]:
-        _refuse_links(run_dir)
+        _refuse_folder(run_dir, resume=resume)
         if not resume:
-            _refuse_existing(run_dir)
             return {}
         if (run_dir / "checkpoints").is_dir():  # else there is nothing to lock
             lock.take()
@@ -377,6 +378,12 @@ def _latest(run_dir: Path, config: Config, warn: Callable[[str], None]) -> Saved
     if saved.meta.get("versions") != versions():
         warn(f"{run_dir} was made with other versions than those here: it goes on, but not to the same bits.")
     return saved
+
+
+def _refuse_folder(run_dir: Path, *, resume: bool) -> None:
+    _refuse_links(run_dir)
+    if not resume:
+        _refuse_existing(run_dir)
 
 
 def _refuse_links(run_dir: Path) -> None:

@@ -164,7 +164,7 @@ def test_skipping_for_ever_ends(run_dir):
 
 
 def test_an_exception_in_the_loop_leaves_what_repeats_it(run_dir):
-    config = sick_config("crash")
+    config = sick_config("crash", logging={"every_updates": 100})
     with pytest.raises(
         CrashError, match=r"after update 8 with ZeroDivisionError: the moon; what .*`a2c resume"
     ) as error:
@@ -175,6 +175,7 @@ def test_an_exception_in_the_loop_leaves_what_repeats_it(run_dir):
     report = json.loads((incident / "report.json").read_text())
     assert "is full" in report["exception"]
     assert report["counters"]["updates"] == 8
+    assert report["counters"]["episodes"] == 12  # of 10 steps, in 2 environments x 64 steps, also between two lines
     with pytest.raises(CrashError, match="after update 8 with ZeroDivisionError"):
         train(config, incident, resume=True)
 
