@@ -106,7 +106,14 @@ def test_the_interval_of_the_mean():
     assert mean_interval(scores) == (low, high)
 
 
-@pytest.mark.parametrize(("games_played", "least"), [(10, 0.90), (20, 0.90), (50, 0.92)])
+@pytest.mark.parametrize(
+    ("games_played", "least"),
+    [
+        pytest.param(10, 0.90, marks=pytest.mark.slow),
+        (20, 0.90),
+        pytest.param(50, 0.92, marks=pytest.mark.slow),
+    ],
+)
 def test_the_interval_covers_the_mean_as_often_as_it_should(games_played, least):
     rng = np.random.default_rng(1)
     samples = rng.gamma(2.0, 1.0, (400, games_played))

@@ -1,7 +1,6 @@
 """N replicas that share a batch make the update of one learner with all of it, to float32 rounding."""
 
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -127,8 +126,8 @@ def test_a_mirrored_run_is_trained_resumed_and_evaluated(tmp_path):
     assert whole.name == cut.name
     with np.load(whole) as a, np.load(cut) as b:
         assert [key for key in a if key != "meta" and a[key].tobytes() != b[key].tobytes()] == []
-    other = a2c("train", *train[1:3], "--strategy", "none", "--run-dir", "cut", "--auto-resume")
+    other = a2c("train", "--env", "Catch", "--set", "logging.tensorboard=false", "--run-dir", "cut", "--auto-resume")
     assert other.returncode == 2
-    assert re.search("was started with runtime.(replicas=2, not 0|strategy=mirrored, not none)", other.stderr)
+    assert "was started with runtime.replicas=2, not 0" in other.stderr
     scores = a2c("eval", "whole", "--episodes", "5")
     assert scores.returncode == 0, scores.stderr
