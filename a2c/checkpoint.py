@@ -113,7 +113,8 @@ class Checkpoints:
             OSError: where it cannot be written; those of before are as they were.
             CrashError: where the workers have not all the same network and optimizer.
         """
-        collectors = self._gathered()
+        learned = learner_arrays(self.learner)
+        collectors = self._gathered(learned)
         if not self.replicas.is_chief:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -127,8 +128,8 @@ class Checkpoints:
             "counters": self.counters.state(),
         }
         arrays = {
-            "meta": np.frombuffer(json.dumps(meta).encode(), np.uint8),
-            **learner_arrays(self.learner),
+            "meta": from_text(json.dumps(meta)),
+            **learned,
             **{f"{_group(w)}/{key}": array for w, state in enumerate(collectors) for key, array in state.items()},
         }
         path = self._path()
@@ -138,11 +139,11 @@ class Checkpoints:
             file.unlink()
         self._saved_at = time.monotonic()
 
-    def _gathered(self) -> list[dict[str, np.ndarray]]:
+    def _gathered(self, learned: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
         """The states of the collectors of all workers, which are to have learned the same."""
         if self.replicas.workers == 1:
             return [self.collector.state()]
-        digest = np.frombuffer(_digest(learner_arrays(self.learner)), np.uint8)
+        digest = np.frombuffer(_digest(learned), np.uint8)
         each = self.replicas.gather({**self.collector.state(), "learned": digest})
         for worker, state in enumerate(each):
             if state.pop("learned").tobytes() != digest.tobytes():

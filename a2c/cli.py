@@ -302,7 +302,7 @@ def train(
             settings = changed(stored, given)
         _resume(changed(settings, {"total_env_steps": total}), run_dir, quiet=quiet)
         return
-    run_dir = run_dir or _default_run_dir(settings)
+    run_dir = run_dir or _default_run_dir(settings, str(settings.seed))
     headline = f"{settings.env.id} with the recipe {source!r}, seed {settings.seed}, in {run_dir}"
     _run(settings, run_dir, headline, resume=False, quiet=quiet)
 
@@ -702,9 +702,7 @@ def _train_seeds(
 ) -> None:
     training, view = quietly("a2c.analysis.seeds"), quietly("a2c.analysis.view")
     numbers = range(config.seed, config.seed + seeds)
-    folder = (
-        folder or Path("runs") / f"{env_slug(config.env.id)}-s{numbers[0]}-{numbers[-1]}-{datetime.now():%Y%m%d-%H%M%S}"
-    )
+    folder = folder or _default_run_dir(config, f"{numbers[0]}-{numbers[-1]}")
     try:
         with _place(cluster) as place:
             shown = view.View() if quiet else view.ConsoleView(out)
@@ -787,8 +785,8 @@ def _check_target(json_file: Path | None) -> None:
             raise UserError(f"--json {json_file} cannot be written: {error.strerror}.") from None
 
 
-def _default_run_dir(config: Config) -> Path:
-    return Path("runs") / f"{env_slug(config.env.id)}-s{config.seed}-{datetime.now():%Y%m%d-%H%M%S}"
+def _default_run_dir(config: Config, seeds: str) -> Path:
+    return Path("runs") / f"{env_slug(config.env.id)}-s{seeds}-{datetime.now():%Y%m%d-%H%M%S}"
 
 
 def _warn(sentence: str) -> None:

@@ -39,11 +39,6 @@ class Cluster:
     source: Literal["TF_CONFIG", "SLURM"]
 
     @property
-    def is_chief(self) -> bool:
-        """Whether this process is the one that saves and shows."""
-        return self.index == 0
-
-    @property
     def size(self) -> int:
         """Workers, the chief among them."""
         return len(self.addresses)

@@ -86,6 +86,22 @@ def new_folder(path: Path) -> Iterator[Path]:
     _sync(path.parent)
 
 
+def make_folder(path: Path, name: str = "folder") -> None:
+    """Make a folder, and those above it, where they are not there yet.
+
+    Args:
+        path: of the folder.
+        name: what it is called where it cannot be made.
+
+    Raises:
+        UserError: where it cannot.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"The {name} {path} cannot be made: {error.strerror}.") from None
+
+
 def _new_name(path: Path) -> Path:
     temporary = path.with_name(f".{path.name}.tmp")
     temporary.unlink(missing_ok=True)  # a killed process's: it may be another file's too, so never write into it

@@ -20,7 +20,7 @@ from a2c.checkpoint import Checkpoints, Saved, demand_network, find_checkpoint, 
 from a2c.config import SCHEMA, Config, UserError, all_keys, changed, dump_config, lookup
 from a2c.envs import make_vec_env
 from a2c.evaluation import EvalResult, PlayedGame, evaluate_learner
-from a2c.files import write_atomically
+from a2c.files import make_folder, write_atomically
 from a2c.incident import Incidents
 from a2c.learner import Learner, build_learner
 from a2c.lock import FolderLock
@@ -166,7 +166,7 @@ class Games:
     def add(self, episodes: list[tuple[int, Episode]]) -> None:
         """Take note of those that ended in the update just counted, in the environments of this worker."""
         self._ended.extend((self.counters.updates, row, e.episode_return, e.length) for row, e in episodes)
-        if self.replicas.workers == 1:  # else counting is talking to all
+        if self._ended and self.replicas.workers == 1:  # else counting is talking to all
             self.count()
 
     def count(self) -> None:
@@ -354,7 +354,7 @@ def _open_folder(run_dir: Path, replicas: Replicas, lock: FolderLock) -> None:
     """The chief makes the folder of a new run and takes it; a mistake of its is one of all."""
 
     def make() -> dict[str, np.ndarray]:
-        _make_folder(run_dir)
+        make_folder(run_dir, "run folder")
         lock.take()
         _refuse_existing(run_dir)  # again: another may have begun there meanwhile
         return {}
@@ -418,13 +418,6 @@ def _save(run_dir: Path, checkpoints: Checkpoints, writers: Writers | None) -> N
         if writers is not None:
             writers.sync()  # first, so that no line up to the checkpoint can be lost
         checkpoints.save()
-
-
-def _make_folder(run_dir: Path) -> None:
-    try:
-        run_dir.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"The run folder {run_dir} cannot be made: {error.strerror}.") from None
 
 
 def _write_config(run_dir: Path, config: Config) -> None:

@@ -2,7 +2,9 @@
 
 import os
 import signal
-from collections.abc import Iterator
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +89,21 @@ def run_config(
 def heed_sigint() -> None:
     """For new processes: where the tests run in the background of a shell, SIGINT is ignored from birth."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def press_ctrl_c(
+    command: Sequence[str], begun: Callable[[], bool], *, cwd: Path, timeout: float
+) -> subprocess.CompletedProcess[str]:
+    """Run a command until `begun()`, send SIGINT, and wait for its end."""
+    process = subprocess.Popen(
+        command, cwd=cwd, preexec_fn=heed_sigint, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    while not begun():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=timeout)
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
 # --- run folders of agents to watch, of the whole session ---------------------------------------------------

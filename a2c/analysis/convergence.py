@@ -203,12 +203,17 @@ def is_finished(folder: Path, total_env_steps: int) -> bool:
 def steps_done(folder: Path) -> int:
     """The agent steps of a run's last line of metrics, 0 before the first."""
     try:
-        with (folder / "metrics.jsonl").open("rb") as file:
-            file.seek(max(0, file.seek(0, 2) - 2_000))
-            last = file.read().decode(errors="replace").rstrip().rpartition("\n")[2]
-        return int(json.loads(last)["env_steps"])
+        return int(last_record(folder)["env_steps"])
     except (OSError, ValueError, KeyError, TypeError):
         return 0
+
+
+def last_record(folder: Path) -> Any:
+    """A run's last line of metrics; raises OSError or ValueError where there is none, or half of one."""
+    with (folder / "metrics.jsonl").open("rb") as file:
+        file.seek(max(0, file.seek(0, 2) - 2_000))
+        last = file.read().decode(errors="replace").rstrip().rpartition("\n")[2]
+    return json.loads(last)
 
 
 def find_runs(folders: Sequence[Path]) -> list[Run]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from a2c.analysis.convergence import Arm, plan_runs, train_planned
+from a2c.analysis.convergence import Arm, last_record, plan_runs, train_planned
 from a2c.analysis.jobs import Place
 from a2c.analysis.view import View
 from a2c.config import Config, UserError
+from a2c.files import make_folder
 
 
 @dataclass(frozen=True)
@@ -42,10 +41,7 @@ def train_seeds(config: Config, seeds: range, folder: Path, *, jobs: int, place:
         raise UserError("--seeds starts processes of its own; leave --strategy multiworker out, or train each seed so.")
     if (folder / "checkpoints").exists():
         raise UserError(f"{folder} is a run itself; with --seeds, --run-dir is a folder for runs: name another.")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"The folder {folder} cannot be made: {error.strerror}.") from None
+    make_folder(folder)
     planned = plan_runs([Arm("seed", config)], seeds, folder)
     with view.part("training", config.total_env_steps * len(seeds)) as part:
         train_planned(planned, folder, jobs=jobs, place=place, part=part)
@@ -53,5 +49,5 @@ def train_seeds(config: Config, seeds: range, folder: Path, *, jobs: int, place:
 
 
 def _result(seed: int, run_dir: Path) -> SeedResult:
-    last: dict[str, Any] = json.loads((run_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1])
+    last = last_record(run_dir)
     return SeedResult(seed, run_dir, last["env_steps"], last["episode_return_mean"], last["seconds"])

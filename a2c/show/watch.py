@@ -14,7 +14,7 @@ from a2c.config import UserError, env_slug
 from a2c.envs import atari_game, clips_rewards, make_filmed_env
 from a2c.envs.gymnasium import ScalarEnvs
 from a2c.evaluation import PlayedGame, evaluation_envs, play
-from a2c.files import write_result
+from a2c.files import make_folder, write_result
 from a2c.learner import Learner
 from a2c.progress import Stages
 from a2c.runtime import setup
@@ -255,10 +255,7 @@ def _watched(chosen: Chosen, frames: int, files: list[Path]) -> Watched:
 def _folder(folder: Path) -> Iterator[None]:
     """Make a folder; where the block ends badly, those that were made and are empty go again."""
     made = [path for path in (folder, *folder.parents) if not path.exists()]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"The folder {folder} cannot be made: {error.strerror}.") from None
+    make_folder(folder)
     try:
         yield
     except BaseException:

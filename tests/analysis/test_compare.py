@@ -1,15 +1,13 @@
 """`a2c compare` as a user meets it: real processes, real runs, real signals."""
 
 import json
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 import yaml
-from conftest import heed_sigint
+from conftest import press_ctrl_c
 
 from a2c.analysis.convergence import steps_done
 from a2c.cli import main
@@ -55,15 +53,9 @@ def test_a_stopped_comparison_goes_on_with_what_is_missing(tmp_path):
     runs = tmp_path / "out/runs"
 
     def stop_when(is_far_enough):
-        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        process = subprocess.Popen(command, cwd=tmp_path, preexec_fn=heed_sigint, **streams)
-        while not is_far_enough():
-            assert process.poll() is None, process.communicate()
-            time.sleep(0.05)
-        process.send_signal(signal.SIGINT)
-        output, _ = process.communicate(timeout=120)
-        assert process.returncode == 130
-        assert "Stopped. The same command goes on with what is missing." in output
+        stopped = press_ctrl_c(command, is_far_enough, cwd=tmp_path, timeout=120)
+        assert stopped.returncode == 130
+        assert "Stopped. The same command goes on with what is missing." in stopped.stdout
 
     stop_when(lambda: steps_done(runs / "eager-s0") > 0)
     assert 0 < steps_done(runs / "eager-s0") < 4000

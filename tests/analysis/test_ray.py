@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import heed_sigint
+from conftest import press_ctrl_c
 from killing import assert_same_run
 
 from a2c.analysis.convergence import steps_done
@@ -128,16 +128,10 @@ def test_a_sweep_stopped_by_ctrl_c_saves_its_runs_and_goes_on(tmp_path, cluster)
     quick = ["--vary", "algorithm.gamma=0.9,0.99", "--set", "logging.every_updates=1", "--set", "env.num_envs=4"]
     arguments = [*quick, "--seeds", "1", "--steps", "8000", "--cluster", cluster, "--out", "out"]
     command = [sys.executable, "-m", "a2c", "compare", *arguments]
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    process = subprocess.Popen(command, cwd=tmp_path, preexec_fn=heed_sigint, **streams)
     runs = [tmp_path / f"out/runs/gamma-{gamma}-s0" for gamma in (0.9, 0.99)]
-    while not all(map(steps_done, runs)):
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    said, errors = process.communicate(timeout=90)
-    assert (process.returncode, errors) == (130, "")
-    assert "Stopped. The same command goes on with what is missing." in said
+    stopped = press_ctrl_c(command, lambda: all(map(steps_done, runs)), cwd=tmp_path, timeout=90)
+    assert (stopped.returncode, stopped.stderr) == (130, "")
+    assert "Stopped. The same command goes on with what is missing." in stopped.stdout
     for run in runs:
         steps = steps_done(run)
         assert 0 < steps < 8000

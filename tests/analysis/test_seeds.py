@@ -1,13 +1,11 @@
 """Several seeds of one configuration, by the command line."""
 
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
-from conftest import heed_sigint
+from conftest import press_ctrl_c
 from killing import assert_same_checkpoints
 
 SMALL = ["--env", "Catch", "--set", "env.num_envs=4", "--set", "logging.every_updates=1", "--set", "runtime.threads=1"]
@@ -19,22 +17,15 @@ def a2c(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 def test_seeds_are_trained_as_each_alone_stopped_and_gone_on_with(tmp_path):
     command = ["train", *SMALL, "--steps", "6000", "--seed", "3", "--seeds", "2", "--jobs", "2", "--run-dir", "all"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "a2c", *command],
-        cwd=tmp_path,
-        preexec_fn=heed_sigint,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
     metrics = [tmp_path / f"all/runs/seed-s{seed}/metrics.jsonl" for seed in (3, 4)]
-    while not all(file.exists() and file.stat().st_size for file in metrics):
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    said, errors = process.communicate(timeout=90)
-    assert (process.returncode, errors) == (130, "")
-    assert "The same command with --run-dir all goes on" in said
+    stopped = press_ctrl_c(
+        [sys.executable, "-m", "a2c", *command],
+        lambda: all(file.exists() and file.stat().st_size for file in metrics),
+        cwd=tmp_path,
+        timeout=90,
+    )
+    assert (stopped.returncode, stopped.stderr) == (130, "")
+    assert "The same command with --run-dir all goes on" in stopped.stdout
     again = a2c(*command, cwd=tmp_path)
     assert (again.returncode, again.stderr) == (0, "")
     rows = [line.split()[:2] for line in again.stdout.splitlines()]
