@@ -16,7 +16,7 @@ from a2c.envs import VecEnv, atari_game, human_normalized, make_vec_env, publish
 from a2c.files import write_result
 from a2c.learner import Learner
 from a2c.metrics import finite
-from a2c.runtime import setup, stream_seed
+from a2c.runtime import parts_of, setup, stream_seed
 from a2c.scores import PROTOCOLS, mean_interval, protocol_name, references
 from a2c.trajectory import Episode
 
@@ -94,7 +94,7 @@ def evaluate(
         UserError: where there is no such checkpoint, or it does not fit.
     """
     saved, config = _load(path, env_id, protocol, warn)
-    setup(config.runtime, warn=warn)
+    setup(config.runtime, parts=parts_of(config), warn=warn)
     episodes = episodes or config.evaluation.episodes or DEFAULT_EPISODES
     greedy = config.evaluation.greedy if greedy is None else greedy
     with evaluation_envs(config, episodes, seed) as envs:

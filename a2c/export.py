@@ -20,7 +20,7 @@ from a2c.envs import VecEnv, make_vec_env
 from a2c.files import new_folder
 from a2c.learner import Learner
 from a2c.model import build_model
-from a2c.runtime import setup, stream_seed
+from a2c.runtime import parts_of, setup, stream_seed
 
 FORMATS = ("savedmodel", "onnx")
 # Largest differences allowed, in probabilities, and in values relative to max(1, |value|). float32: sums in another
@@ -81,7 +81,7 @@ def export(
     out = out or run_folder(saved.path) / f"export-{saved.env_steps:012d}"
     _refuse_existing(out)
     config = _to_play(saved.config)
-    setup(config.runtime)
+    setup(config.runtime, parts=parts_of(config))
     with make_vec_env(config.env, seed=config.seed, stream="export") as envs:
         learner = restored_learner(saved, config, envs.observation_space, envs.num_actions)
         observations = _observe(learner, envs, seed=stream_seed(config.seed, "export actions"))

@@ -16,7 +16,7 @@ from a2c.model import build_model, refuse_unproven_layers, weight_shapes
 from a2c.optimizer import build_optimizer
 from a2c.replicas import ALONE, Replicas
 from a2c.returns import Moments, explained_variance, gae, moments, normalize, pooled
-from a2c.runtime import is_exact, stream_seed
+from a2c.runtime import is_exact, parts_of, stream_seed
 from a2c.trajectory import Losses, Trajectory, env_axis
 
 Tap = Callable[[str, tf.Tensor], tf.Tensor]  # is shown each named stage of an update, and returns what goes on
@@ -46,6 +46,7 @@ class Learner:
         mode: "graph" compiles with tf.function, "xla" with XLA besides, "eager" runs op by op.
         exact: refuse a model of which it is not known that eager and graph give the same bits.
         replicas: within whose scope model and optimizer were made.
+        parts: every batch of an update goes through the network in so many, each on a core of its own; see `parts_of`.
 
     Raises:
         UserError: where `exact` is refused.
@@ -62,6 +63,7 @@ class Learner:
         mode: str = "graph",
         exact: bool = False,
         replicas: Replicas = ALONE,
+        parts: int = 1,
     ) -> None:
         if exact:
             refuse_unproven_layers(model)
@@ -70,6 +72,7 @@ class Learner:
         self.algorithm = algorithm
         self.max_grad_norm = max_grad_norm
         self.replicas = replicas
+        self.parts = parts
         with replicas.scope():
             optimizer.build(model.trainable_variables)
         observation, num_actions = model.input_shape[1:], model.output_shape[0][-1]
@@ -224,12 +227,25 @@ class Learner:
         Returns logits [T, B, A], values [T, B] and bootstrap_value [B].
         """
         t, b, *observation = trajectory.observations.shape
-        stored = tf.reshape(trajectory.observations, [t * b, *observation])
-        logits, values = self.model(tap("observations", stored))
+        stored = tap("observations", tf.reshape(trajectory.observations, [t * b, *observation]))
+        parts = [
+            self._pass(*part) for part in zip(*map(self._cut, (stored, trajectory.bootstrap_observation)), strict=True)
+        ]
+        logits, values, bootstrap_value = (tf.concat(each, axis=0) for each in zip(*parts, strict=True))
         logits, values = tap("logits", logits), tap("values", values)
-        _, bootstrap_value = self.model(trajectory.bootstrap_observation)
         logits, values = tf.reshape(logits, [t, b, -1]), tf.reshape(values, [t, b])
         return logits, values, tap("bootstrap_value", bootstrap_value)
+
+    def _cut(self, batch: tf.Tensor) -> list[tf.Tensor]:
+        """A batch in `parts`; the passes of the parts do not wait for each other, and their gradients are added up."""
+        return [batch] if self.parts == 1 else tf.split(batch, self.parts)
+
+    def _pass(self, observations: tf.Tensor, bootstrap_observations: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        """Logits and values of one part, then its bootstrap values: in a fixed order, else one core may get both."""
+        outputs = self.model(observations)
+        with tf.control_dependencies(outputs):
+            _, bootstrap_values = self.model(bootstrap_observations)
+        return *outputs, bootstrap_values
 
 
 def build_learner(config: Config, observation_space: Any, num_actions: int, *, replicas: Replicas = ALONE) -> Learner:
@@ -257,6 +273,7 @@ def build_learner(config: Config, observation_space: Any, num_actions: int, *, r
         mode=config.runtime.mode,
         exact=is_exact(config.runtime),
         replicas=replicas,
+        parts=parts_of(config),
     )
 
 

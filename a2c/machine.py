@@ -26,6 +26,11 @@ def allowed_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def core_numbers() -> list[int]:
+    """The numbers of those cores, in order; none where the system does not let a thread be kept on one of them."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+
+
 def core_quota(cgroup: Path = Path("/sys/fs/cgroup")) -> float:
     """Cores' worth of time that a container's limit (cgroup version 2 or 1) leaves, which nobody counts; else inf."""
     quota, period = [*_words(cgroup / "cpu.max"), "max", "max"][:2]

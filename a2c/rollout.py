@@ -1,17 +1,21 @@
-"""The rollout collector: steps the vector environment and stores trajectories, never activations."""
+"""The rollout collector: steps the environments and stores trajectories, never activations."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import numpy as np
 
 from a2c.config import AlgorithmConfig, Config
-from a2c.envs import VecEnv
+from a2c.envs import Group, VecEnv, VecEnvGroups
 from a2c.memory import refuse_huge_rollout
 from a2c.runtime import stream_seed
 from a2c.trajectory import Episode, Trajectory
+
+ALIGNMENT = 64  # bytes
 
 Act = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 Value = Callable[[np.ndarray], np.ndarray]
@@ -20,20 +24,22 @@ Value = Callable[[np.ndarray], np.ndarray]
 class RolloutCollector:
     """Collects rollouts of `rollout_length` steps from every environment.
 
-    T = rollout_length, B = num_envs, A = num_actions.
+    T = rollout_length, B = num_envs, A = num_actions, b = environments of one group. Each group of environments acts in
+    a thread of its own, from the first step of a rollout to the last, so that nobody waits for anybody within it. What
+    is collected does not depend on which of them is faster.
 
     Args:
         envs: the environments; a fresh start of all of them is made here.
-        act: (observations [B, *obs], seed [2] int64) -> (actions [B] int32, logits [B, A] float32).
-        value: observations [B, *obs] -> V [B] float32; asked only where an episode was truncated.
+        act: (observations [b, *obs], seed [2] int64) -> (actions [b] int32, logits [b, A] float32).
+        value: observations [b, *obs] -> V [b] float32; asked only where an episode was truncated.
         algorithm: rollout length and discount.
         cut_on_life_loss: whether a lost life ends the return (never the game).
-        action_seed: the stream of action draws; draw k uses (action_seed, k).
+        action_seed: the stream of action draws; draw k of group g uses (action_seed xor g, k).
     """
 
     def __init__(
         self,
-        envs: VecEnv,
+        envs: VecEnv | VecEnvGroups,
         act: Act,
         value: Value,
         algorithm: AlgorithmConfig,
@@ -48,7 +54,9 @@ class RolloutCollector:
         self.cut_on_life_loss = cut_on_life_loss
         self.action_seed = action_seed
         self.draws = 0
+        self.groups = envs.groups if isinstance(envs, VecEnvGroups) else [Group(envs)]
         self.observations = envs.reset()
+        self._threads = [_thread_on(group.core) for group in self.groups] if len(self.groups) > 1 else []
 
     def collect(self) -> tuple[Trajectory, list[tuple[int, Episode]]]:
         """Act for T steps in all B environments.
@@ -58,32 +66,57 @@ class RolloutCollector:
         """
         shape = (self.algorithm.rollout_length, self.envs.num_envs)
         rollout = Trajectory(
-            observations=np.empty((*shape, *self.observations.shape[1:]), self.observations.dtype),
+            observations=_aligned((*shape, *self.observations.shape[1:]), self.observations.dtype),
             actions=np.empty(shape, np.int32),
             rewards=np.empty(shape, np.float32),
             discounts=np.empty(shape, np.float32),
             ends=np.empty(shape, np.bool_),
             final_values=np.zeros(shape, np.float32),
             behaviour_logits=np.empty((*shape, self.envs.num_actions), np.float32),
-            bootstrap_observation=self.observations,
+            bootstrap_observation=np.empty_like(self.observations),
         )
+        episodes = self.play_groups(rollout) if self._threads else self.play_group(0, rollout)
+        self.draws += shape[0]
+        self.observations = rollout.bootstrap_observation
+        return rollout, episodes
+
+    def play_groups(self, rollout: Trajectory) -> list[tuple[int, Episode]]:
+        """`play_group` for all groups at a time."""
+        playing: list[Future[list[tuple[int, Episode]]]] = []
+        try:
+            playing = [thread.submit(self.play_group, g, rollout) for g, thread in enumerate(self._threads)]
+        finally:
+            wait(playing)  # whatever happens: nobody is to close environments that are being stepped
+        return sorted((ended for group in playing for ended in group.result()), key=lambda ended: ended[0])
+
+    def play_group(self, index: int, rollout: Trajectory) -> list[tuple[int, Episode]]:
+        """Act for T steps in one group of environments, and write them to its columns of a rollout.
+
+        Returns:
+            The whole games that ended, each with its row.
+        """
+        envs = self.groups[index].envs
+        columns = slice(index * envs.num_envs, (index + 1) * envs.num_envs)
+        observations = self.observations[columns]
         episodes: list[tuple[int, Episode]] = []
-        for t in range(shape[0]):
-            rollout.observations[t] = self.observations
-            seed = np.array([self.action_seed, self.draws], np.int64)
-            rollout.actions[t], rollout.behaviour_logits[t] = self.act(self.observations, seed)
-            self.draws += 1
-            step = self.envs.step(rollout.actions[t])
+        for t in range(self.algorithm.rollout_length):
+            rollout.observations[t, columns] = observations
+            seed = np.array([self.action_seed ^ index, self.draws + t], np.int64)
+            actions, logits = self.act(rollout.observations[t, columns], seed)
+            rollout.actions[t, columns], rollout.behaviour_logits[t, columns] = actions, logits
+            step = envs.step(actions)
             cut = step.terminated | step.life_lost if self.cut_on_life_loss else step.terminated
-            rollout.rewards[t] = np.sign(step.rewards) if self.envs.clips_rewards else step.rewards
-            rollout.discounts[t] = np.where(cut, 0.0, self.algorithm.gamma)
-            rollout.ends[t] = cut | step.truncated
+            rollout.rewards[t, columns] = np.sign(step.rewards) if envs.clips_rewards else step.rewards
+            rollout.discounts[t, columns] = np.where(cut, 0.0, self.algorithm.gamma)
+            rollout.ends[t, columns] = cut | step.truncated
             bootstrapped = step.truncated & ~cut
             if bootstrapped.any():
-                rollout.final_values[t, bootstrapped] = self.value(step.final_observations)[bootstrapped]
-            self.observations = step.observations
-            episodes.extend((t, episode) for episode in step.episodes)
-        return rollout._replace(bootstrap_observation=self.observations), episodes
+                values = self.value(step.final_observations)
+                rollout.final_values[t, columns] = np.where(bootstrapped, values, 0)
+            observations = step.observations
+            episodes.extend((t, e._replace(env_index=columns.start + e.env_index)) for e in step.episodes)
+        rollout.bootstrap_observation[columns] = observations
+        return episodes
 
     def state(self) -> dict[str, np.ndarray]:
         """All that decides what is collected next, the weights apart: see `restore`."""
@@ -103,7 +136,23 @@ class RolloutCollector:
         return lost
 
 
-def build_collector(config: Config, envs: VecEnv, act: Act, value: Value) -> RolloutCollector:
+def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+    """An empty array that TensorFlow reads where it is; from any other address it makes a copy."""
+    size = int(np.prod(shape)) * dtype.itemsize
+    memory = np.empty(size + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    return memory[start : start + size].view(dtype).reshape(shape)
+
+
+def _thread_on(core: int | None) -> ThreadPoolExecutor:
+    """A thread that stays on one core, None = any."""
+    thread = ThreadPoolExecutor(1, thread_name_prefix="a2c-group")
+    if core is not None:
+        thread.submit(os.sched_setaffinity, 0, {core}).result()
+    return thread
+
+
+def build_collector(config: Config, envs: VecEnv | VecEnvGroups, act: Act, value: Value) -> RolloutCollector:
     """The collector of a configuration.
 
     Raises:

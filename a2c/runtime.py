@@ -1,4 +1,4 @@
-"""How the maths is executed: numerics, threads, precision, and the seeds of every random stream."""
+"""How the maths is executed: numerics, threads, parts, precision, and the seeds of every random stream."""
 
 from __future__ import annotations
 
@@ -9,18 +9,23 @@ from contextlib import suppress
 import numpy as np
 import tensorflow as tf
 
-from a2c.config import RuntimeConfig, UserError
+from a2c.config import Config, RuntimeConfig, UserError
+from a2c.envs import is_native
+from a2c.machine import allowed_cores
 
 # Grappler passes that change the last bits of a graph's results against eager execution. The networks need the first
 # two off (the second for tanh, and for everything in bfloat16); the third is for a loss that divides by a constant.
 INEXACT_PASSES = ("arithmetic_optimization", "remapping", "constant_folding")
 
+FEWEST_ENVS = 8  # of a part: with fewer, calls cost more than a core of one's own gains
 
-def setup(config: RuntimeConfig, *, warn: Callable[[str], None] | None = None) -> None:
+
+def setup(config: RuntimeConfig, *, parts: int = 1, warn: Callable[[str], None] | None = None) -> None:
     """Apply threads and numerics to this process. Call it before anything is traced.
 
     Args:
         config: what to apply.
+        parts: of the run, see `parts_of`.
         warn: where given, it is told of what comes too late, and the rest is applied.
 
     Raises:
@@ -32,19 +37,35 @@ def setup(config: RuntimeConfig, *, warn: Callable[[str], None] | None = None) -
             "use numerics=fast, or hide the GPU with CUDA_VISIBLE_DEVICES= in the environment."
         )
     # the setter refuses even the number that is set, once TensorFlow has started
-    if config.threads != tf.config.threading.get_intra_op_parallelism_threads():
+    threads = config.threads if parts == 1 else 1
+    if threads != tf.config.threading.get_intra_op_parallelism_threads():
         try:
-            tf.config.threading.set_intra_op_parallelism_threads(config.threads)
+            tf.config.threading.set_intra_op_parallelism_threads(threads)
         except RuntimeError:
-            late = f"runtime.threads={config.threads} comes too late: TensorFlow runs here already"
+            of_each_part = f", with one thread for each of {parts} parts," if parts > 1 else ""
+            late = f"runtime.threads={config.threads}{of_each_part} comes too late: TensorFlow runs here already"
             if warn is None:
                 raise UserError(f"{late}; use a new process.") from None
             warn(f"{late}; it goes on with the threads there are, and the last bits may be others.")
     with suppress(RuntimeError):  # too late only costs time, the bits are the same
-        # one operation after the other, each on all threads: beside each other they get in each other's way
-        tf.config.threading.set_inter_op_parallelism_threads(1)
+        # of one part, one operation after the other: on all threads each, they would get in each other's way
+        tf.config.threading.set_inter_op_parallelism_threads(parts)
     rewrite = not is_exact(config)
     tf.config.optimizer.set_experimental_options(dict.fromkeys(INEXACT_PASSES, rewrite))
+
+
+def parts_of(config: Config) -> int:
+    """How many parts the environments and every batch of a run are cut into, each the work of one core: 1 = uncut.
+
+    A small operation is done faster by one core than by two that share it, and while one part acts the other's
+    emulators run. So there are as many parts as threads, where all of them get enough native Atari environments;
+    in other environments Python itself is at work, which does one thing at a time. The bits of a run depend on it.
+    """
+    threads = config.runtime.threads or allowed_cores()
+    is_one_device = config.runtime.strategy == "none" and config.runtime.mode != "xla" and not _sees_gpu()
+    if not (is_native(config.env) and is_one_device) or config.env.num_envs % threads:
+        return 1
+    return threads if config.env.num_envs // threads >= FEWEST_ENVS else 1
 
 
 def is_exact(config: RuntimeConfig) -> bool:

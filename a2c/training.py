@@ -18,7 +18,7 @@ import yaml
 
 from a2c.checkpoint import Checkpoints, Saved, demand_network, find_checkpoint, resume_command, versions
 from a2c.config import SCHEMA, Config, UserError, all_keys, changed, dump_config, lookup
-from a2c.envs import make_vec_env
+from a2c.envs import make_env_groups
 from a2c.evaluation import EvalResult, PlayedGame, evaluate_learner
 from a2c.files import make_folder, write_atomically
 from a2c.incident import Incidents
@@ -28,7 +28,7 @@ from a2c.metrics import Counters, Record, Writers, make_record
 from a2c.progress import Progress
 from a2c.replicas import Replicas, demand_agreement, from_text, open_replicas, to_text
 from a2c.rollout import build_collector
-from a2c.runtime import setup
+from a2c.runtime import parts_of, setup
 from a2c.show.game import choose
 from a2c.show.thumbnail import Gif, thumbnail
 from a2c.trajectory import Episode
@@ -78,7 +78,8 @@ def train(
     run_dir = Path(run_dir)
     if config.runtime.strategy != "multiworker":  # whose other workers are to hear of it
         _refuse_folder(run_dir, resume=resume)
-    setup(config.runtime)
+    parts = parts_of(config)
+    setup(config.runtime, parts=parts)
     config, replicas = open_replicas(config)
     counters = Counters()
     record, evaluation = None, None
@@ -86,7 +87,7 @@ def train(
         config, saved = _begin(config, run_dir, replicas, lock, resume=resume, warn=warn)
         demand_agreement(replicas, config, versions())
         first = replicas.index * config.env.num_envs
-        envs = stack.enter_context(make_vec_env(config.env, seed=config.seed, first=first))
+        envs = stack.enter_context(make_env_groups(config.env, seed=config.seed, first=first, groups=parts))
         if saved is not None:
             demand_network(saved, envs.observation_space, envs.num_actions)
         learner = build_learner(config, envs.observation_space, envs.num_actions, replicas=replicas)

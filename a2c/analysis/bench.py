@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 import resource
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from math import prod
 from pathlib import Path
@@ -26,14 +28,14 @@ from rich.table import Table
 
 from a2c.checkpoint import versions
 from a2c.config import Config, UserError, dotted, dump_config
-from a2c.envs import make_simulator, make_vec_env
+from a2c.envs import make_env_groups, make_simulator, share_of_group
 from a2c.envs.vector import Simulator
 from a2c.files import write_result
 from a2c.learner import Learner, build_learner
 from a2c.machine import processor
 from a2c.metrics import Counters, Writers, make_record
 from a2c.rollout import RolloutCollector, build_collector
-from a2c.runtime import setup, stream_seed
+from a2c.runtime import parts_of, setup, stream_seed
 from a2c.training import Stopwatch
 from a2c.trajectory import Losses
 
@@ -44,9 +46,9 @@ MATRIX_SIZE = 2048  # large enough for the full rate of the processor
 MATRIX_PRODUCTS = 5  # of a round
 
 EMULATOR, RESETS, FORWARD, TRANSFER = "emulator", "resets", "policy forward", "transfer"
-UPDATE, PYTHON, LOGGING = "update", "Python", "logging"
+UPDATE, PYTHON, LOGGING, WAITING = "update", "Python", "logging", "waiting"
 CLOCKED, ACHIEVED = "ms per step, with clocks", "achieved / floor"
-ROWS = (EMULATOR, RESETS, FORWARD, TRANSFER, UPDATE, PYTHON, LOGGING)
+ROWS = (EMULATOR, RESETS, FORWARD, TRANSFER, UPDATE, PYTHON, LOGGING, WAITING)
 
 
 class Round(BaseModel, frozen=True, extra="forbid"):
@@ -112,10 +114,11 @@ def run_bench(config: Config, *, steps: int | None = None, on_round: Callable[[]
     updates = _updates_per_chunk(config, steps)
     if config.runtime.strategy != "none":
         raise UserError("a2c bench times one learner; leave runtime.strategy out (benchmarks/workers.py has several).")
-    setup(config.runtime)
+    parts = parts_of(config)
+    setup(config.runtime, parts=parts)
     with (
         TemporaryDirectory(prefix="a2c-bench-") as folder,
-        make_vec_env(config.env, seed=config.seed) as envs,
+        make_env_groups(config.env, seed=config.seed, groups=parts) as envs,
         Writers(Path(folder), config, Counters()) as writers,
     ):
         learner = build_learner(config, envs.observation_space, envs.num_actions)
@@ -148,15 +151,19 @@ def _rounds(
     plain: Loop, clocked: Loop, clock: Clock, updates: int, flops: float, on_round: Callable[[], None]
 ) -> Iterator[Round]:
     """Time everything in turn, again and again."""
-    config = plain.config
-    with closing(make_simulator(config.env)) as simulator:
-        player = RandomPlayer(simulator, seed=stream_seed(config.seed, "bench"))
+    config, parts = plain.config, plain.learner.parts
+    share, cores = share_of_group(config.env, parts)
+    steps = updates * config.algorithm.rollout_length
+    with ThreadPoolExecutor(parts) as threads, ExitStack() as stack:
+        simulators = [stack.enter_context(closing(make_simulator(share, core=core))) for core in cores]
+        players = [RandomPlayer(s, seed=stream_seed(config.seed, f"bench {g}")) for g, s in enumerate(simulators)]
         for _ in range(ROUNDS):
             speed = plain.run(updates)
             with clocks_on(clock, clocked):
                 clocked.run(updates)
-            emulator = player.play(updates * config.algorithm.rollout_length)
-            yield make_round(speed, emulator, matrix_rate(config.runtime.precision), flops)
+            emulator = sum(threads.map(lambda player: player.play(steps), players))
+            matrices = sum(threads.map(matrix_rate, [config.runtime.precision] * parts))
+            yield make_round(speed, emulator, matrices, flops)
             on_round()
 
 
@@ -194,21 +201,61 @@ class Loop:
         self.writers.write(make_record(self.counters, losses, self.stopwatch.lap()), self.learner.weights)
 
 
+class _Running(threading.local):
+    """What runs in one thread."""
+
+    row: str | None = None
+    since = 0.0
+    share = 1.0  # of a second of this thread in a second of the loop
+
+
 class Clock:
-    """The seconds of each row. The time of one row runs at any moment: that of the innermost call that has a row."""
+    """The seconds of each row. The time of one row runs at any moment: that of the innermost call that has a row.
+
+    Where the groups of environments play in threads of their own, that is the mean over the groups.
+    """
 
     def __init__(self) -> None:
         self.seconds = dict.fromkeys(ROWS, 0.0)
-        self.row: str | None = None
-        self.since = 0.0
+        self._running = _Running()
+        self._lock = threading.Lock()
 
     def switch(self, row: str | None) -> str | None:
         """Let the time of `row` run from now on, or none; returns the row whose time ran."""
-        now = time.perf_counter()
-        if self.row is not None:
-            self.seconds[self.row] += now - self.since
-        before, self.row, self.since = self.row, row, now
+        now, running = time.perf_counter(), self._running
+        before = running.row
+        if before is not None:
+            with self._lock:
+                self.seconds[before] += running.share * (now - running.since)
+        running.row, running.since = row, now
         return before
+
+    def timed_group(self, play: Callable[..., Any], groups: int) -> Callable[..., Any]:
+        """What one of so many groups does in its thread; `PYTHON` is what has no other row."""
+
+        def call(*inputs: Any) -> Any:
+            self._running.share = 1 / groups
+            self.switch(PYTHON)
+            try:
+                return play(*inputs)
+            finally:
+                self.switch(None)
+
+        return call
+
+    def timed_groups(self, play: Callable[..., Any]) -> Callable[..., Any]:
+        """What lets all groups play: its time is theirs, and `WAITING` what the slowest took more than the mean."""
+
+        def call(*inputs: Any) -> Any:
+            before = self.switch(None)
+            start, counted = self._running.since, sum(self.seconds.values())
+            try:
+                return play(*inputs)
+            finally:
+                self.switch(before)
+                self.seconds[WAITING] += self._running.since - start - (sum(self.seconds.values()) - counted)
+
+        return call
 
     def timed(self, row: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """`function`, its time added to `row`, but for what it calls that has another row."""
@@ -238,10 +285,10 @@ class Clock:
 def clocks_on(clock: Clock, loop: Loop) -> Iterator[None]:
     """Put the clock on the parts of a loop, and take it off again."""
     learner, collector = loop.learner, loop.collector
-    simulator = collector.envs._simulator
+    simulators = [group.envs._simulator for group in collector.groups]
     calls = (
-        (simulator, "step", EMULATOR),
-        (simulator, "reset", RESETS),
+        *((simulator, "step", EMULATOR) for simulator in simulators),
+        *((simulator, "reset", RESETS) for simulator in simulators),
         (collector, "act", TRANSFER),  # what is left of it beside the compiled function
         (collector, "value", TRANSFER),
         (learner, "update", TRANSFER),
@@ -253,6 +300,10 @@ def clocks_on(clock: Clock, loop: Loop) -> Iterator[None]:
             stack.enter_context(_replaced(owner, name, clock.timed(row, getattr(owner, name))))
         for owner, name, row in compiled:
             stack.enter_context(_replaced(owner, name, clock.timed_work(row, getattr(owner, name))))
+        if len(collector.groups) > 1:
+            one, all_groups = clock.timed_group(collector.play_group, len(simulators)), collector.play_groups
+            stack.enter_context(_replaced(collector, "play_group", one))
+            stack.enter_context(_replaced(collector, "play_groups", clock.timed_groups(all_groups)))
         clock.switch(PYTHON)  # all the rest
         yield
         clock.switch(None)

@@ -12,9 +12,10 @@ import numpy as np
 import tensorflow as tf
 
 from a2c.config import Config
-from a2c.envs import make_vec_env
+from a2c.envs import make_env_groups
 from a2c.learner import Learner, build_learner, compiled
 from a2c.rollout import build_collector
+from a2c.runtime import parts_of
 from a2c.trajectory import Trajectory
 
 Tamper = Callable[[str, Any], Any]  # (stage, value) -> the value that the update goes on with
@@ -69,7 +70,7 @@ class Distance:
 
 def record(config: Config, updates: int) -> list[Trajectory]:
     """The first `updates` trajectories of the run that `config` describes."""
-    with make_vec_env(config.env, seed=config.seed) as envs:
+    with make_env_groups(config.env, seed=config.seed, groups=parts_of(config)) as envs:
         learner = build_learner(config, envs.observation_space, envs.num_actions)
         collector = build_collector(config, envs, learner.act, learner.value)
         trajectories = []

@@ -20,7 +20,7 @@ from a2c.analysis.switches import THREADS, switch_off
 from a2c.config import Config, UserError, build_config, read_config_file
 from a2c.files import write_atomically
 from a2c.learner import Learner, build_learner
-from a2c.runtime import setup
+from a2c.runtime import parts_of, setup
 from a2c.trajectory import Trajectory
 
 
@@ -37,11 +37,11 @@ def main(task: str, config_file: str, trajectories_file: str, output: str, updat
 
 def _on_trajectories(task: str, config: Config, file: Path, updates: int, off: Sequence[str]) -> Any:
     if task == "record":
-        setup(config.runtime)
+        setup(config.runtime, parts=parts_of(config))
         numerics.save_trajectories(file, numerics.record(config, updates))
         return {"updates": updates}
     if THREADS not in off:
-        setup(config.runtime)
+        setup(config.runtime, parts=parts_of(config))
     switch_off(off)
     trajectories = numerics.load_trajectories(file, updates)
     eager, graph = (_learner(config, trajectories[0], mode) for mode in ("eager", "graph"))

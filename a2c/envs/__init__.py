@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING
 
 from a2c.config import EnvConfig
 from a2c.envs.games import Game, atari_game, game_names, games, human_normalized, published_a2c
+from a2c.envs.groups import Group, VecEnvGroups
 from a2c.envs.vector import Simulator, VecEnv, episode_seed
+from a2c.machine import core_numbers
 
 if TYPE_CHECKING:
     from a2c.envs.gymnasium import ScalarEnvs
 
 __all__ = [
     "Game",
+    "Group",
     "VecEnv",
+    "VecEnvGroups",
     "action_names",
     "atari_game",
     "clips_rewards",
@@ -22,21 +26,27 @@ __all__ = [
     "game_names",
     "games",
     "human_normalized",
+    "is_native",
+    "make_env_groups",
     "make_filmed_env",
     "make_simulator",
     "make_vec_env",
     "published_a2c",
+    "share_of_group",
 ]
 
 
-def make_vec_env(config: EnvConfig, *, seed: int, stream: str = "train", first: int = 0) -> VecEnv:
+def make_vec_env(
+    config: EnvConfig, *, seed: int, stream: str = "train", first: int = 0, core: int | None = None
+) -> VecEnv:
     """Build the vector environment of a run.
 
     Args:
         config: which environment, and how many.
         seed: of the run, in [0, 2**63).
         stream: what the environments are for; streams of one seed share no episodes.
-        first: number of the first of them, where other workers have those before.
+        first: number of the first of them, where other workers or groups have those before.
+        core: the one that emulates them, where it is native Atari; None = any.
 
     Returns:
         The environments, to be started by `reset` or `restore`.
@@ -46,7 +56,7 @@ def make_vec_env(config: EnvConfig, *, seed: int, stream: str = "train", first: 
     """
     game = atari_game(config.id)
     return VecEnv(
-        make_simulator(config),
+        make_simulator(config, core=core),
         name=game.name if game else config.id.rpartition(":")[2],
         clips_rewards=clips_rewards(config),
         seed=seed,
@@ -56,14 +66,56 @@ def make_vec_env(config: EnvConfig, *, seed: int, stream: str = "train", first: 
     )
 
 
+def make_env_groups(config: EnvConfig, *, seed: int, first: int = 0, groups: int = 1) -> VecEnvGroups:
+    """Build the environments of a training run in groups of equal size, each stepped in a thread of its own.
+
+    They play what `make_vec_env`'s would. Where there are as many groups as cores, each is kept on one: a group's
+    threads work in turn, and the system would put those of two groups on one core.
+
+    Args:
+        config: which environment, and how many in all.
+        seed: of the run, in [0, 2**63).
+        first: number of the first of them.
+        groups: how many.
+
+    Raises:
+        UserError: as `make_vec_env`.
+    """
+    share, cores = share_of_group(config, groups)
+    return VecEnvGroups(
+        [
+            Group(make_vec_env(share, seed=seed, first=first + index * share.num_envs, core=core), core)
+            for index, core in enumerate(cores)
+        ]
+    )
+
+
+def share_of_group(config: EnvConfig, groups: int) -> tuple[EnvConfig, list[int | None]]:
+    """The environments of one of so many groups of equal size, and the core of each group, None = any."""
+    if groups == 1:
+        return config, [None]
+    numbers = core_numbers()
+    cores: list[int | None] = [*numbers] if len(numbers) == groups else [None] * groups
+    return config.model_copy(update={"num_envs": config.num_envs // groups, "threads": 1}), cores
+
+
+def is_native(config: EnvConfig) -> bool:
+    """Whether C++ threads emulate it, which leave Python to others meanwhile."""
+    return config.backend == "native" and atari_game(config.id) is not None
+
+
 def clips_rewards(config: EnvConfig) -> bool:
     """Whether the loss is to see only the sign of rewards."""
     choice = config.reward_clipping
     return choice == "sign" or (choice == "auto" and atari_game(config.id) is not None)
 
 
-def make_simulator(config: EnvConfig) -> Simulator:
+def make_simulator(config: EnvConfig, *, core: int | None = None) -> Simulator:
     """Build what `make_vec_env` puts its book-keeping of episodes around: the bare environments.
+
+    Args:
+        config: which environment, and how many.
+        core: as of `make_vec_env`.
 
     Raises:
         UserError: as `make_vec_env`.
@@ -80,7 +132,7 @@ def make_simulator(config: EnvConfig) -> Simulator:
         return atari_envs(config, game)
     from a2c.envs.atari import NativeAtari
 
-    return NativeAtari(config, game)
+    return NativeAtari(config, game, core=core)
 
 
 def action_names(config: EnvConfig) -> list[str]:

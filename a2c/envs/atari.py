@@ -24,9 +24,14 @@ class NativeAtari:
     where the game has it (`fire_reset`), then waits 0 to `noop_max` - 1 frames; there is no FIRE after a lost life. The
     screen is not grabbed in the frame that ends an episode, so a last observation is one of a few frames before. There
     is no `render`: the wrapper stack plays the same episode from the same seed where pictures are wanted.
+
+    Args:
+        config: how many, and how they are played.
+        game: which.
+        core: its number, and the next ones for further emulator threads; None = any.
     """
 
-    def __init__(self, config: EnvConfig, game: Game) -> None:
+    def __init__(self, config: EnvConfig, game: Game, *, core: int | None = None) -> None:
         self._envs = AtariVectorEnv(
             game.rom,
             config.num_envs,
@@ -34,7 +39,7 @@ class NativeAtari:
             batch_size=config.num_envs,
             # where it counts cores itself, those count too that are not for this process
             num_threads=min(config.threads or allowed_cores(), config.num_envs),
-            thread_affinity_offset=-1,  # none
+            thread_affinity_offset=-1 if core is None else core,
             max_num_frames_per_episode=config.max_frames_per_episode,  # of ours, no-ops not counted
             repeat_action_probability=config.sticky_action_probability,  # 0.25 by make_vec, 0 by the constructor
             full_action_space=config.full_action_space,

@@ -206,7 +206,8 @@ class VecEnv:
         Raises:
             UserError: if the state is not one of this environment.
         """
-        numbers, returns, series, lengths, actions, digests = self._read(state)
+        arrays = read_state(state, self.num_envs, self.num_actions, self.name)
+        numbers, returns, series, lengths, actions, digests = arrays.values()
         self._begin(series)
         self._log.load(actions, lengths)
         self._observations = self._replay()
@@ -300,28 +301,34 @@ class VecEnv:
             ended, seeded = terminated | truncated, starts == t + 1
         return observations
 
-    def _read(self, state: Mapping[str, Any]) -> list[np.ndarray]:
-        if set(state) != set(_STATE):
-            _misfit(f"it holds {', '.join(sorted(state)) or 'nothing'}, not {', '.join(sorted(_STATE))}")
-        arrays = {key: np.asarray(state[key]) for key in _STATE}
-        numbers, returns, series, lengths, actions, digests = arrays.values()
-        for key, array in arrays.items():
-            shape = actions.shape[:1] if key == "series_actions" else (self.num_envs,)
-            if array.shape != shape or array.dtype.kind not in _STATE[key]:
-                _misfit(f"{key} is {array.dtype} of shape {array.shape}, which is not of {self.num_envs} environments")
-        if (
-            min(series.min(), lengths.min()) < 0
-            or numbers.max() > _LAST_NUMBER
-            or (numbers < series).any()
-            or lengths.max() > len(actions)
-            or int(lengths.max()) * self.num_envs > _LARGEST_LOG
-            or lengths.sum() != len(actions)
-        ):
-            _misfit("its lengths, numbers and actions contradict each other")
-        if (actions >= self.num_actions).any():
-            _misfit(f"it holds the action {actions.max()}, and {self.name} has {self.num_actions}")
-        numbers, series, lengths = (array.astype(np.int64) for array in (numbers, series, lengths))
-        return [numbers, returns.astype(np.float64), series, lengths, actions, digests]
+
+def read_state(state: Mapping[str, Any], num_envs: int, num_actions: int, name: str) -> dict[str, np.ndarray]:
+    """What `VecEnv.state` made, of so many environments of this name, looked through before it is used.
+
+    Raises:
+        UserError: if it is of other environments, or contradicts itself.
+    """
+    if set(state) != set(_STATE):
+        _misfit(f"it holds {', '.join(sorted(state)) or 'nothing'}, not {', '.join(sorted(_STATE))}")
+    arrays = {key: np.asarray(state[key]) for key in _STATE}
+    numbers, _, series, lengths, actions, _ = arrays.values()
+    for key, array in arrays.items():
+        shape = actions.shape[:1] if key == "series_actions" else (num_envs,)
+        if array.shape != shape or array.dtype.kind not in _STATE[key]:
+            _misfit(f"{key} is {array.dtype} of shape {array.shape}, which is not of {num_envs} environments")
+    if (
+        min(series.min(), lengths.min()) < 0
+        or numbers.max() > _LAST_NUMBER
+        or (numbers < series).any()
+        or lengths.max() > len(actions)
+        or int(lengths.max()) * num_envs > _LARGEST_LOG
+        or lengths.sum() != len(actions)
+    ):
+        _misfit("its lengths, numbers and actions contradict each other")
+    if (actions >= num_actions).any():
+        _misfit(f"it holds the action {actions.max()}, and {name} has {num_actions}")
+    integers = {key: arrays[key].astype(np.int64) for key in ("episode_numbers", "series_numbers", "series_lengths")}
+    return {**arrays, **integers, "episode_returns": arrays["episode_returns"].astype(np.float64)}
 
 
 def _digests(observations: np.ndarray) -> np.ndarray:

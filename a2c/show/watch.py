@@ -17,7 +17,7 @@ from a2c.evaluation import PlayedGame, evaluation_envs, play
 from a2c.files import make_folder, write_result
 from a2c.learner import Learner
 from a2c.progress import Stages
-from a2c.runtime import setup
+from a2c.runtime import parts_of, setup
 from a2c.show.game import Choice, Saliency, Step, Thoughts, choose, replay, think
 from a2c.show.picture import ATARI_ASPECT, Caption, Painter, dyed, lines
 from a2c.show.saliency import is_image
@@ -172,7 +172,7 @@ def _read(request: Request, warn: Callable[[str], None]) -> Saved:
 def _choose(request: Request, saved: Saved, env: ScalarEnvs, stages: Stages) -> Chosen:
     """Play the games as `evaluate` does, and choose."""
     config = saved.config
-    setup(config.runtime)
+    setup(config.runtime, parts=parts_of(config))
     greedy = config.evaluation.greedy if request.greedy is None else request.greedy
     seed = _seed(request, saved)
     done: list[Episode] = []

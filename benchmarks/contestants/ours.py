@@ -9,17 +9,18 @@ from __future__ import annotations
 from protocol import UPDATES, Settings, Train, serve
 
 from a2c.config import build_config
-from a2c.envs import make_vec_env
+from a2c.envs import make_env_groups
 from a2c.learner import build_learner
 from a2c.rollout import build_collector
-from a2c.runtime import setup
+from a2c.runtime import parts_of, setup
 
 
 def build(settings: Settings) -> Train:
     """The variant is a whole configuration, as `dump_config` gives it."""
     config = build_config(settings.variant, where="the driver")
-    setup(config.runtime)
-    envs = make_vec_env(config.env, seed=config.seed)
+    parts = parts_of(config)
+    setup(config.runtime, parts=parts)
+    envs = make_env_groups(config.env, seed=config.seed, groups=parts)
     learner = build_learner(config, envs.observation_space, envs.num_actions)
     collector = build_collector(config, envs, learner.act, learner.value)
 

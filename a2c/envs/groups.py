@@ -1,0 +1,82 @@
+"""Environments in groups, each of which is stepped in its own time; together they are saved and restored as one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from a2c.envs.vector import VecEnv, read_state
+
+
+class Group(NamedTuple):
+    """Some environments, and the core that is to work for them, None = any."""
+
+    envs: VecEnv
+    core: int | None = None
+
+
+class VecEnvGroups:
+    """P groups of B / P environments each, numbered through: group g has the rows from g B / P on.
+
+    Its state is that of one `VecEnv` with all of them, so a run can go on with another number of groups.
+
+    Args:
+        groups: of equal size, of one kind.
+
+    Attributes:
+        num_envs: B.
+        observation_space: of one environment.
+        num_actions: actions are 0 to num_actions - 1.
+        frames_per_step: emulator frames in one step.
+        clips_rewards: whether the loss is to see only the sign of rewards.
+    """
+
+    def __init__(self, groups: Sequence[Group]) -> None:
+        self.groups = groups
+        envs = groups[0].envs
+        self.num_envs = sum(group.envs.num_envs for group in groups)
+        self.observation_space = envs.observation_space
+        self.num_actions = envs.num_actions
+        self.frames_per_step = envs.frames_per_step
+        self.clips_rewards = envs.clips_rewards
+
+    def reset(self) -> np.ndarray:
+        """Start episode 0 of every environment; returns observations [B, *obs]."""
+        return np.concatenate(self._each(lambda g: self.groups[g].envs.reset()))
+
+    def state(self) -> dict[str, np.ndarray]:
+        """As of `VecEnv.state`."""
+        states = [group.envs.state() for group in self.groups]
+        return {name: np.concatenate([state[name] for state in states]) for name in states[0]}
+
+    def restore(self, state: Mapping[str, Any]) -> tuple[np.ndarray, int]:
+        """As of `VecEnv.restore`.
+
+        Raises:
+            UserError: if the state is not one of these environments.
+        """
+        arrays = read_state(state, self.num_envs, self.num_actions, self.groups[0].envs.name)
+        cuts = np.linspace(0, self.num_envs, len(self.groups) + 1, dtype=int)[1:-1]
+        action_cuts = np.append(0, np.cumsum(arrays["series_lengths"]))[cuts]
+        shares = {name: np.split(x, action_cuts if name == "series_actions" else cuts) for name, x in arrays.items()}
+        restored = self._each(lambda g: self.groups[g].envs.restore({name: share[g] for name, share in shares.items()}))
+        return np.concatenate([observations for observations, _ in restored]), sum(lost for _, lost in restored)
+
+    def close(self) -> None:
+        """Free the environments."""
+        for group in self.groups:
+            group.envs.close()
+
+    def _each(self, do: Callable[[int], Any]) -> list[Any]:
+        """What a function gives for each group, all of them at a time."""
+        with ThreadPoolExecutor(len(self.groups)) as threads:
+            return list(threads.map(do, range(len(self.groups))))
+
+    def __enter__(self) -> VecEnvGroups:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,339 @@
+"""Environments and batches in parts: the same bits whichever is faster, in eager and graph, and after a resume."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import VECTORS, A, make_trajectory, run_config, small_config
+from gymnasium.spaces import Box
+
+import a2c.envs
+from a2c import runtime
+from a2c.archive import read_archive
+from a2c.checkpoint import step_files
+from a2c.config import Config, UserError, load_config
+from a2c.envs import VecEnv, VecEnvGroups, make_env_groups, make_vec_env
+from a2c.learner import Learner
+from a2c.machine import core_numbers
+from a2c.model import build_model
+from a2c.optimizer import build_optimizer
+from a2c.rollout import RolloutCollector
+from a2c.runtime import parts_of
+from a2c.trajectory import Episode, Trajectory, env_axis
+
+SEED = 2**63 - 1  # of actions: the largest there is
+# short games, some ended by the time limit
+BREAKOUT = small_config(env={"id": "Breakout", "max_frames_per_episode": 800, "reseed_after": 100})
+
+
+def act(observations: np.ndarray, seed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Any function of both."""
+    hashes = [hash((x.tobytes(), *seed.tolist())) % 2**31 for x in observations]
+    return np.array(hashes, np.int32) % 4, np.array(hashes, np.float32)[:, None] * np.ones(4, np.float32)
+
+
+def value(observations: np.ndarray) -> np.ndarray:
+    return observations.astype(np.float32).mean(axis=(1, 2, 3))
+
+
+def collector(
+    envs: VecEnv | VecEnvGroups, *, act: Callable = act, config: Config = BREAKOUT, seed: int = SEED
+) -> RolloutCollector:
+    return RolloutCollector(envs, act, value, config.algorithm, cut_on_life_loss=True, action_seed=seed)
+
+
+def assert_equal(one: Trajectory, other: Trajectory) -> None:
+    for name, x, y in zip(Trajectory._fields, one, other, strict=True):
+        np.testing.assert_array_equal(x, y, err_msg=name)
+
+
+def assert_same_state(one: dict, other: dict) -> None:
+    assert one.keys() == other.keys()
+    for name, array in one.items():
+        np.testing.assert_array_equal(array, other[name], err_msg=name)
+        assert array.dtype == other[name].dtype
+
+
+def threads() -> set[int]:
+    return {int(task.name) for task in Path("/proc/self/task").iterdir()}
+
+
+# --- collecting -------------------------------------------------------------------------------------------------------
+
+
+def test_groups_collect_what_each_would_alone_whoever_is_faster():
+    def slow_group(observations: np.ndarray, seed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        if seed[0] == SEED ^ 1:
+            time.sleep(0.002)
+        return act(observations, seed)
+
+    half = BREAKOUT.env.model_copy(update={"num_envs": 2})
+    with (
+        make_env_groups(BREAKOUT.env, seed=3, groups=2) as both,
+        make_env_groups(BREAKOUT.env, seed=3, groups=2) as again,
+        make_vec_env(half, seed=3) as first,
+        make_vec_env(half, seed=3, first=2) as second,
+    ):
+        together, hindered = collector(both), collector(again, act=slow_group)
+        alone = [collector(first), collector(second, seed=SEED ^ 1)]
+        ended: list[tuple[int, Episode]] = []
+        for _ in range(50):
+            rollout, episodes = together.collect()
+            slow_rollout, slow_episodes = hindered.collect()
+            parts, apart = zip(*(each.collect() for each in alone), strict=True)
+            joined = Trajectory(
+                *(np.concatenate(x, env_axis(name)) for name, *x in zip(Trajectory._fields, *parts, strict=True))
+            )
+            assert_equal(rollout, joined)
+            assert_equal(slow_rollout, joined)
+            numbered = [(t, e._replace(env_index=e.env_index + 2 * g)) for g, some in enumerate(apart) for t, e in some]
+            assert episodes == slow_episodes == sorted(numbered, key=lambda each: each[0])
+            np.testing.assert_array_equal(together.observations, rollout.bootstrap_observation)
+            ended += episodes
+        assert {episode.env_index for _, episode in ended} == {0, 1, 2, 3}
+        assert together.draws == 400
+        assert rollout.observations.ctypes.data % 64 == 0
+        assert {episode.length < 200 for _, episode in ended} == {False, True}  # by the time limit, and before
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 2), (1, 2), (2, 1), (4, 2)])
+def test_a_state_is_that_of_all_environments_whatever_the_groups(before, after):
+    with (
+        make_env_groups(BREAKOUT.env, seed=1, groups=before) as envs,
+        make_env_groups(BREAKOUT.env, seed=1, groups=after) as others,
+        make_vec_env(BREAKOUT.env, seed=1) as plain,
+    ):
+        source, other = collector(envs), collector(others)
+        for _ in range(50):
+            source.collect()
+        state = source.state()
+        assert len(set(state["series_lengths"].tolist())) > 1
+        assert other.restore(state) == 0
+        np.testing.assert_array_equal(other.observations, source.observations)
+        assert_same_state(other.state(), state)
+        observations, lost = plain.restore({key: x for key, x in state.items() if key != "draws"})
+        np.testing.assert_array_equal(observations, source.observations)
+        assert lost == 0
+        if before == after:
+            for _ in range(3):
+                assert_equal(other.collect()[0], source.collect()[0])
+
+
+def test_environments_that_are_elsewhere_are_counted_over_all_groups():
+    with make_env_groups(BREAKOUT.env, seed=1, groups=2) as envs:
+        source = collector(envs)
+        source.collect()
+        state = source.state()
+        state["observation_digests"][[0, 1, 3]] += np.uint64(1)
+        assert source.restore(state) == 3
+
+
+@pytest.mark.parametrize("spoil", ["lengths", "actions", "shape", "missing"])
+def test_a_state_that_cannot_be_is_refused_by_groups_too(spoil):
+    with make_env_groups(BREAKOUT.env, seed=1, groups=2) as envs:
+        source = collector(envs)
+        source.collect()
+        state = source.state()
+        match spoil:
+            case "lengths":
+                state["series_lengths"] = state["series_lengths"] + np.array([1, 0, 0, 0])
+            case "actions":
+                state["series_actions"] = np.full_like(state["series_actions"], 4)
+            case "shape":
+                state["episode_returns"] = state["episode_returns"][:2]
+            case _:
+                del state["episode_numbers"]
+        with pytest.raises(UserError, match="does not fit this environment"):
+            source.restore(state)
+
+
+def test_nobody_is_stepped_any_more_when_an_error_arrives():
+    """Else the environments would be closed under the feet of the other group."""
+    ended = []
+
+    def failing(observations: np.ndarray, seed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        if seed[0] == SEED:
+            raise ValueError("no action")
+        time.sleep(0.05)
+        ended.append(int(seed[1]))
+        return act(observations, seed)
+
+    with make_env_groups(BREAKOUT.env, seed=1, groups=2) as envs:
+        with pytest.raises(ValueError, match="no action"):
+            collector(envs, act=failing).collect()
+        assert ended == list(range(8))
+
+
+def test_a_group_has_a_core_of_its_own_where_there_are_as_many(monkeypatch):
+    everywhere = os.sched_getaffinity(0)
+    cores = (core_numbers() * 2)[:2]
+    monkeypatch.setattr(a2c.envs, "core_numbers", lambda: cores)
+    seen = []
+
+    def look(observations: np.ndarray, seed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        seen.append((int(seed[0] != SEED), os.sched_getaffinity(0)))
+        return act(observations, seed)
+
+    before = threads()
+    with make_env_groups(BREAKOUT.env, seed=1, groups=2) as envs:
+        emulators = [os.sched_getaffinity(thread) for thread in threads() - before]
+        assert sorted(emulators, key=min) == sorted([{core} for core in cores], key=min)
+        collector(envs, act=look).collect()
+    assert {(group, *on) for group, on in seen} == set(enumerate(cores))
+    assert os.sched_getaffinity(0) == everywhere
+    monkeypatch.setattr(a2c.envs, "core_numbers", lambda: [0, 1, 2])
+    with make_env_groups(BREAKOUT.env, seed=1, groups=2) as envs:
+        assert [group.core for group in envs.groups] == [None, None]
+
+
+# --- how many parts ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cores", "settings", "parts"),
+    [
+        (2, [], 2),
+        (1, [], 1),
+        (4, [], 1),  # 4 environments each are too few
+        (4, ["env.num_envs=32"], 4),
+        (3, ["env.num_envs=32"], 1),  # no equal shares
+        (8, ["runtime.threads=2"], 2),
+        (2, ["runtime.threads=1"], 1),
+        (2, ["env.num_envs=8"], 1),
+        (2, ["env.backend=wrappers"], 1),
+        (2, ["env.id=Catch"], 1),
+        (2, ["runtime.mode=eager"], 2),
+        (2, ["runtime.mode=xla"], 1),
+        (2, ["runtime.strategy=mirrored"], 1),
+    ],
+)
+def test_there_are_as_many_parts_as_threads_where_all_get_enough(monkeypatch, cores, settings, parts):
+    monkeypatch.setattr(runtime, "allowed_cores", lambda: cores)
+    config, _ = load_config(config="atari", env_id="Pong", assignments=settings)
+    assert parts_of(config) == parts
+
+
+def test_there_are_no_parts_on_a_gpu(monkeypatch):
+    monkeypatch.setattr(runtime, "_sees_gpu", lambda: True)
+    assert parts_of(load_config(config="atari", assignments=["runtime.threads=2"])[0]) == 1
+
+
+# --- the update -------------------------------------------------------------------------------------------------------
+
+
+def learner_in(parts: int, config: Config, space: Box) -> Learner:
+    return Learner(
+        build_model(config.model, space, A, seed=5, dtype=config.runtime.precision),
+        build_optimizer(config.optimizer, total_updates=100),
+        config.algorithm,
+        num_envs=config.env.num_envs,
+        max_grad_norm=config.optimizer.max_grad_norm,
+        mode=config.runtime.mode,
+        parts=parts,
+    )
+
+
+NETWORKS = {
+    "nature": (Box(0, 255, (36, 36, 4), np.uint8), {"name": "nature"}),
+    "small standardized": (Box(0, 255, (20, 20, 4), np.uint8), {"name": "small", "pixels": "standardized"}),
+    "impala": (Box(0, 255, (20, 20, 4), np.uint8), {"name": "impala"}),
+    "mlp": (VECTORS, {"name": "mlp"}),
+}
+
+
+def updated(learner: Learner, space: Box, updates: int) -> dict[str, np.ndarray]:
+    t, b = learner.trajectory_spec.actions.shape
+    losses = [learner.update(make_trajectory(seed, space, t=t, b=b)) for seed in range(updates)]
+    assert all(bool(each.are_finite()) for each in losses)
+    named = {f"{name} {u}": x.numpy() for u, each in enumerate(losses) for name, x in each._asdict().items()}
+    slots = {f"slot {i}": v.numpy() for i, v in enumerate(learner.optimizer.variables)}
+    return {**learner.weights(), **slots, **named}
+
+
+@pytest.mark.usefixtures("exact_numerics")
+@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize("network", NETWORKS)
+def test_an_update_in_parts_has_the_same_bits_in_eager_and_graph(network, precision):
+    space, model = NETWORKS[network]
+    eager, graph = (
+        updated(learner_in(2, run_config(model, {}, mode, precision, normalize_advantages=True), space), space, 20)
+        for mode in ("eager", "graph")
+    )
+    assert [name for name in eager if eager[name].tobytes() != graph[name].tobytes()] == []
+
+
+@pytest.mark.usefixtures("exact_numerics")
+@pytest.mark.parametrize("parts", [2, 4])
+@pytest.mark.parametrize("network", NETWORKS)
+def test_an_update_in_parts_is_that_of_the_whole_batch(network, parts):
+    """But for the order in which it is summed: one update, of every stage of which 1e-5 relative is asked."""
+    space, model = NETWORKS[network]
+    config = run_config(model, {}, "graph", normalize_advantages=True)
+    whole, cut = (updated(learner_in(p, config, space), space, 1) for p in (1, parts))
+    assert whole.keys() == cut.keys()
+    for name, array in whole.items():
+        np.testing.assert_allclose(cut[name], array, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def test_the_bootstrap_values_of_a_part_come_after_it():
+    """Both first would leave one core with the rest: 2 of 23 ms."""
+    space, model = NETWORKS["nature"]
+    learner = learner_in(2, run_config(model, {}, "graph"), space)
+    graph = tf.function(learner.apply_update).get_concrete_function(learner.trajectory_spec).graph
+    first, after, *_ = (op for op in graph.get_operations() if op.type == "Conv2D" and "conv_1" in op.name)
+    assert first.inputs[0].shape[0] == 10
+    assert after.inputs[0].shape[0] == 2
+    ancestors, todo = set(), [after]
+    while todo:
+        operation = todo.pop()
+        if operation not in ancestors:
+            ancestors.add(operation)
+            todo += [each.op for each in operation.inputs] + list(operation.control_inputs)
+    assert first in ancestors
+
+
+# --- whole runs -------------------------------------------------------------------------------------------------------
+
+RUN = """
+total_env_steps: 1280
+env: {id: Pong, num_envs: 16, screen_size: 42, sticky_action_probability: 0.25, max_frames_per_episode: 200}
+model: {name: small, conv_layers: [[4, 4, 4], [8, 4, 2]]}
+algorithm: {rollout_length: 8, normalize_advantages: true}
+runtime: {threads: 2}
+logging: {every_updates: 2}
+checkpoint: {every_updates: 100}
+"""
+
+
+def trained(folder: Path, *commands: list[str]) -> dict[str, np.ndarray]:
+    """The arrays of the last checkpoint of a run in a process, or several, of its own."""
+    folder.mkdir()
+    (folder / "run.yaml").write_text(RUN)
+    for command in commands:
+        subprocess.run([sys.executable, "-m", "a2c", *command, "--quiet"], cwd=folder, check=True, timeout=300)
+    arrays, _ = read_archive(step_files(folder / "run" / "checkpoints")[-1])
+    return {name: x for name, x in arrays.items() if name != "meta"}
+
+
+def test_a_run_in_parts_has_the_same_bits_in_eager_in_graph_and_resumed(tmp_path):
+    config, _ = load_config(config=write(tmp_path / "run.yaml", RUN))
+    assert parts_of(config) == 2
+    train = ["train", "--config", "run.yaml", "--run-dir", "run"]
+    graph = trained(tmp_path / "graph", train)
+    eager = trained(tmp_path / "eager", [*train, "--eager"])
+    resumed = trained(tmp_path / "resumed", [*train, "--steps", "640"], ["resume", "run", "--steps", "1280"])
+    assert graph["collector/episode_numbers"].min() > 0
+    for other in (eager, resumed):
+        assert graph.keys() == other.keys()
+        assert [name for name in graph if graph[name].tobytes() != other[name].tobytes()] == []
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
