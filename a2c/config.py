@@ -137,7 +137,8 @@ class RuntimeConfig(Section):
     precision: Literal["float32", "mixed_bfloat16"] = "float32"
     # exact: eager and graph give the same bits; auto = exact wherever that is possible (not under XLA or on a GPU)
     numerics: Literal["auto", "exact", "fast"] = "auto"
-    threads: Annotated[int, Field(ge=0, le=1024), NUMBER] = 0  # TensorFlow's intra-op threads; 0 = one per core
+    # TensorFlow's, 0 = one per core; Atari environments and batches are cut into as many parts, where it pays
+    threads: Annotated[int, Field(ge=0, le=1024), NUMBER] = 0
     # mirrored: the devices of this machine share the environments; multiworker: every worker of a cluster has its own
     strategy: Literal["none", "mirrored", "multiworker"] = "none"
     workers: Annotated[int, Field(ge=1, le=65_536), NUMBER] = 1  # of multiworker: the cluster says it, a run keeps it

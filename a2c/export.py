@@ -81,7 +81,7 @@ def export(
     out = out or run_folder(saved.path) / f"export-{saved.env_steps:012d}"
     _refuse_existing(out)
     config = _to_play(saved.config)
-    setup(config.runtime, parts=parts_of(config))
+    setup(config.runtime, parts=parts_of(saved.config))
     with make_vec_env(config.env, seed=config.seed, stream="export") as envs:
         learner = restored_learner(saved, config, envs.observation_space, envs.num_actions)
         observations = _observe(learner, envs, seed=stream_seed(config.seed, "export actions"))

@@ -228,20 +228,23 @@ class Learner:
         """
         t, b, *observation = trajectory.observations.shape
         stored = tap("observations", tf.reshape(trajectory.observations, [t * b, *observation]))
-        parts = [
-            self._pass(*part) for part in zip(*map(self._cut, (stored, trajectory.bootstrap_observation)), strict=True)
-        ]
+        stored_parts, after_parts = self._cut(stored), self._cut(trajectory.bootstrap_observation)
+        parts = [self._pass(*part) for part in zip(stored_parts, after_parts, strict=True)]
         logits, values, bootstrap_value = (tf.concat(each, axis=0) for each in zip(*parts, strict=True))
         logits, values = tap("logits", logits), tap("values", values)
         logits, values = tf.reshape(logits, [t, b, -1]), tf.reshape(values, [t, b])
         return logits, values, tap("bootstrap_value", bootstrap_value)
 
     def _cut(self, batch: tf.Tensor) -> list[tf.Tensor]:
-        """A batch in `parts`; the passes of the parts do not wait for each other, and their gradients are added up."""
+        """A batch [N, ...] in `parts` of N / parts rows, in their order."""
         return [batch] if self.parts == 1 else tf.split(batch, self.parts)
 
     def _pass(self, observations: tf.Tensor, bootstrap_observations: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        """Logits and values of one part, then its bootstrap values: in a fixed order, else one core may get both."""
+        """Logits [n, A] and values [n] of one part, then its bootstrap values [b].
+
+        No part waits for another, and the tape adds up their gradients. Within a part the order is fixed: else one
+        core may get the bootstrap values of all parts.
+        """
         outputs = self.model(observations)
         with tf.control_dependencies(outputs):
             _, bootstrap_values = self.model(bootstrap_observations)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import platform
+from contextlib import suppress
 from pathlib import Path
 
 _CPUINFO = Path("/proc/cpuinfo")
@@ -29,6 +30,13 @@ def allowed_cores() -> int:
 def core_numbers() -> list[int]:
     """The numbers of those cores, in order; none where the system does not let a thread be kept on one of them."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+
+
+def stay_on(core: int | None) -> None:
+    """Keep the calling thread on one core, None = any; where that core is no longer to be had, on any."""
+    if core is not None:
+        with suppress(OSError):
+            os.sched_setaffinity(0, {core})
 
 
 def core_quota(cgroup: Path = Path("/sys/fs/cgroup")) -> float:

@@ -42,8 +42,11 @@ def setup(config: RuntimeConfig, *, parts: int = 1, warn: Callable[[str], None] 
         try:
             tf.config.threading.set_intra_op_parallelism_threads(threads)
         except RuntimeError:
-            of_each_part = f", with one thread for each of {parts} parts," if parts > 1 else ""
-            late = f"runtime.threads={config.threads}{of_each_part} comes too late: TensorFlow runs here already"
+            there = tf.config.threading.get_intra_op_parallelism_threads()
+            late = (
+                f"runtime.threads={config.threads} comes too late: TensorFlow runs here already, with "
+                f"{there or 'as many threads as cores'} for an operation, where this run has {threads or 'that many'}"
+            )
             if warn is None:
                 raise UserError(f"{late}; use a new process.") from None
             warn(f"{late}; it goes on with the threads there are, and the last bits may be others.")
@@ -62,10 +65,10 @@ def parts_of(config: Config) -> int:
     in other environments Python itself is at work, which does one thing at a time. The bits of a run depend on it.
     """
     threads = config.runtime.threads or allowed_cores()
+    share, rest = divmod(config.env.num_envs, threads)
     is_one_device = config.runtime.strategy == "none" and config.runtime.mode != "xla" and not _sees_gpu()
-    if not (is_native(config.env) and is_one_device) or config.env.num_envs % threads:
-        return 1
-    return threads if config.env.num_envs // threads >= FEWEST_ENVS else 1
+    has_emulators = is_native(config.env) and config.env.threads in (0, threads)
+    return threads if is_one_device and has_emulators and share >= FEWEST_ENVS and rest == 0 else 1
 
 
 def is_exact(config: RuntimeConfig) -> bool:

@@ -15,6 +15,7 @@ from gymnasium.spaces import Box
 
 import a2c.envs
 from a2c import runtime
+from a2c.analysis.bench import read_bench
 from a2c.archive import read_archive
 from a2c.checkpoint import step_files
 from a2c.config import Config, UserError, load_config
@@ -36,6 +37,20 @@ def act(observations: np.ndarray, seed: np.ndarray) -> tuple[np.ndarray, np.ndar
     """Any function of both."""
     hashes = [hash((x.tobytes(), *seed.tolist())) % 2**31 for x in observations]
     return np.array(hashes, np.int32) % 4, np.array(hashes, np.float32)[:, None] * np.ones(4, np.float32)
+
+
+def run_python(code: str, cwd: Path, *, timeout: float) -> str:
+    """What a program prints that can import this file."""
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": path},
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=timeout,
+    ).stdout
 
 
 def value(observations: np.ndarray) -> np.ndarray:
@@ -60,7 +75,7 @@ def assert_same_state(one: dict, other: dict) -> None:
         assert array.dtype == other[name].dtype
 
 
-def threads() -> set[int]:
+def tasks() -> set[int]:
     return {int(task.name) for task in Path("/proc/self/task").iterdir()}
 
 
@@ -83,8 +98,11 @@ def test_groups_collect_what_each_would_alone_whoever_is_faster():
         together, hindered = collector(both), collector(again, act=slow_group)
         alone = [collector(first), collector(second, seed=SEED ^ 1)]
         ended: list[tuple[int, Episode]] = []
-        for _ in range(50):
+        for _ in range(40):
+            seen = together.observations, together.observations.copy()  # the update reads them where they are
             rollout, episodes = together.collect()
+            np.testing.assert_array_equal(*seen)
+            assert not rollout.final_values[~rollout.ends | (rollout.discounts == 0)].any()
             slow_rollout, slow_episodes = hindered.collect()
             parts, apart = zip(*(each.collect() for each in alone), strict=True)
             joined = Trajectory(
@@ -97,7 +115,7 @@ def test_groups_collect_what_each_would_alone_whoever_is_faster():
             np.testing.assert_array_equal(together.observations, rollout.bootstrap_observation)
             ended += episodes
         assert {episode.env_index for _, episode in ended} == {0, 1, 2, 3}
-        assert together.draws == 400
+        assert together.draws == 320
         assert rollout.observations.ctypes.data % 64 == 0
         assert {episode.length < 200 for _, episode in ended} == {False, True}  # by the time limit, and before
 
@@ -170,6 +188,54 @@ def test_nobody_is_stepped_any_more_when_an_error_arrives():
         assert ended == list(range(8))
 
 
+def test_nobody_is_stepped_any_more_when_an_interrupt_arrives(tmp_path):
+    """Ctrl-C in the main thread, which waits: the groups end the step they are in, and do no other."""
+    code = """
+import os, signal, time, numpy as np
+from a2c.envs import make_env_groups
+from test_groups import BREAKOUT, act, collector
+steps = []
+def slow(observations, seed):
+    steps.append(seed)
+    if len(steps) == 4:
+        os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(0.2)
+    return act(observations, seed)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+with make_env_groups(BREAKOUT.env, seed=1, groups=2) as envs:
+    try:
+        collector(envs, act=slow).collect()
+    except KeyboardInterrupt:
+        done = len(steps)
+        time.sleep(0.6)
+        print(done, len(steps))
+"""
+    before, after = run_python(code, tmp_path, timeout=60).split()
+    assert before == after
+    assert 4 <= int(after) <= 6
+
+
+def test_a_group_that_hangs_does_not_keep_the_program(tmp_path):
+    code = """
+import os, signal, time
+import a2c.rollout
+from a2c.envs import make_env_groups
+from test_groups import BREAKOUT, SEED, collector
+a2c.rollout.PATIENCE = 0.2
+def hang(observations, seed):
+    if seed[0] == SEED:
+        os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(600)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+with make_env_groups(BREAKOUT.env, seed=1, groups=2) as envs:
+    try:
+        collector(envs, act=hang).collect()
+    except KeyboardInterrupt:
+        print("left")
+"""
+    assert run_python(code, tmp_path, timeout=60) == "left\n"
+
+
 def test_a_group_has_a_core_of_its_own_where_there_are_as_many(monkeypatch):
     everywhere = os.sched_getaffinity(0)
     cores = (core_numbers() * 2)[:2]
@@ -180,9 +246,9 @@ def test_a_group_has_a_core_of_its_own_where_there_are_as_many(monkeypatch):
         seen.append((int(seed[0] != SEED), os.sched_getaffinity(0)))
         return act(observations, seed)
 
-    before = threads()
+    before = tasks()
     with make_env_groups(BREAKOUT.env, seed=1, groups=2) as envs:
-        emulators = [os.sched_getaffinity(thread) for thread in threads() - before]
+        emulators = [os.sched_getaffinity(thread) for thread in tasks() - before]
         assert sorted(emulators, key=min) == sorted([{core} for core in cores], key=min)
         collector(envs, act=look).collect()
     assert {(group, *on) for group, on in seen} == set(enumerate(cores))
@@ -206,6 +272,8 @@ def test_a_group_has_a_core_of_its_own_where_there_are_as_many(monkeypatch):
         (8, ["runtime.threads=2"], 2),
         (2, ["runtime.threads=1"], 1),
         (2, ["env.num_envs=8"], 1),
+        (2, ["env.threads=1"], 1),
+        (2, ["env.threads=2"], 2),
         (2, ["env.backend=wrappers"], 1),
         (2, ["env.id=Catch"], 1),
         (2, ["runtime.mode=eager"], 2),
@@ -311,21 +379,46 @@ checkpoint: {every_updates: 100}
 """
 
 
-def trained(folder: Path, *commands: list[str]) -> dict[str, np.ndarray]:
-    """The arrays of the last checkpoint of a run in a process, or several, of its own."""
-    folder.mkdir()
-    (folder / "run.yaml").write_text(RUN)
-    for command in commands:
-        subprocess.run([sys.executable, "-m", "a2c", *command, "--quiet"], cwd=folder, check=True, timeout=300)
+# `a2c train`, and what it was made of
+LOOK = """
+import sys, a2c.training, tensorflow as tf
+from a2c.cli import main
+build = a2c.training.build_learner
+def look(*arguments, **options):
+    learner = build(*arguments, **options)
+    threading = tf.config.threading
+    print(learner.parts, threading.get_intra_op_parallelism_threads(), threading.get_inter_op_parallelism_threads())
+    return learner
+collect = a2c.training.build_collector
+def look_at(*arguments):
+    collector = collect(*arguments)
+    print(len(collector.groups))
+    return collector
+a2c.training.build_learner, a2c.training.build_collector = look, look_at
+sys.argv = ["a2c", "train", "--config", "run.yaml", "--run-dir", "run", "--quiet"]
+main()
+"""
+
+
+def arrays_of(folder: Path) -> dict[str, np.ndarray]:
+    """Of the last checkpoint."""
     arrays, _ = read_archive(step_files(folder / "run" / "checkpoints")[-1])
     return {name: x for name, x in arrays.items() if name != "meta"}
 
 
+def trained(folder: Path, *commands: list[str]) -> dict[str, np.ndarray]:
+    """What a run has in the end that takes a process, or several."""
+    write(folder / "run.yaml", RUN)
+    for command in commands:
+        subprocess.run([sys.executable, "-m", "a2c", *command, "--quiet"], cwd=folder, check=True, timeout=300)
+    return arrays_of(folder)
+
+
 def test_a_run_in_parts_has_the_same_bits_in_eager_in_graph_and_resumed(tmp_path):
-    config, _ = load_config(config=write(tmp_path / "run.yaml", RUN))
-    assert parts_of(config) == 2
+    assert parts_of(load_config(config=write(tmp_path / "run.yaml", RUN))[0]) == 2
+    assert run_python(LOOK, tmp_path, timeout=300).split() == ["2", "1", "2", "2"]  # parts, intra-op, inter-op; groups
+    graph = arrays_of(tmp_path)
     train = ["train", "--config", "run.yaml", "--run-dir", "run"]
-    graph = trained(tmp_path / "graph", train)
     eager = trained(tmp_path / "eager", [*train, "--eager"])
     resumed = trained(tmp_path / "resumed", [*train, "--steps", "640"], ["resume", "run", "--steps", "1280"])
     assert graph["collector/episode_numbers"].min() > 0
@@ -334,6 +427,15 @@ def test_a_run_in_parts_has_the_same_bits_in_eager_in_graph_and_resumed(tmp_path
         assert [name for name in graph if graph[name].tobytes() != other[name].tobytes()] == []
 
 
+def test_a_run_in_parts_is_timed_part_by_part(tmp_path):
+    write(tmp_path / "run.yaml", RUN)
+    command = [sys.executable, "-m", "a2c", "bench", "--config", "run.yaml", "--steps", "1280", "--json", "bench.json"]
+    subprocess.run(command, cwd=tmp_path, check=True, stdout=subprocess.PIPE, timeout=300)
+    bench = read_bench(tmp_path / "bench.json")
+    assert min(bench.milliseconds[row] for row in ("emulator", "policy forward", "update", "waiting")) > 0
+
+
 def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(exist_ok=True)
     path.write_text(text)
     return path

@@ -35,17 +35,18 @@ def test_a_killed_run_ends_with_the_bits_of_one_never_stopped(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("game", "backend", "env_steps", "kills", "seed"),
+    ("game", "own", "env_steps", "kills", "seed"),
     [
-        ("Pong", "native", 32_000, 20, 1),
-        ("Breakout", "native", 32_000, 20, 2),
-        ("Breakout", "wrappers", 8_000, 5, 3),
+        ("Pong", "", 32_000, 20, 1),
+        ("Breakout", "", 32_000, 20, 2),
+        ("Breakout", "env.backend=wrappers", 8_000, 5, 3),
+        ("Breakout", "env.num_envs=16 runtime.threads=2", 128_000, 20, 4),  # in two parts
     ],
 )
-def test_killed_atari_ends_with_the_bits_of_one_never_stopped(tmp_path, game, backend, env_steps, kills, seed):
+def test_killed_atari_ends_with_the_bits_of_one_never_stopped(tmp_path, game, own, env_steps, kills, seed):
     """Sticky actions; games end, lives are lost, and every series of games is seeded again a few times."""
-    arguments = ["--env", game, "--config", "atari", *settings(f"{ATARI} env.backend={backend}")]
-    title = f"{game}, {backend} backend, sticky actions"
+    arguments = ["--env", game, "--config", "atari", *settings(f"{ATARI} {own}")]
+    title = f"{game}, sticky actions {own}".strip()
     assert_killed_is_as_undisturbed(tmp_path, title, arguments, env_steps=env_steps, kills=kills, seed=seed)
     saved = read_checkpoint(step_files(tmp_path / "killed" / "checkpoints")[-1])
     assert saved.meta["counters"]["episodes"] >= 8

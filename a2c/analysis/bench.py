@@ -32,7 +32,7 @@ from a2c.envs import make_env_groups, make_simulator, share_of_group
 from a2c.envs.vector import Simulator
 from a2c.files import write_result
 from a2c.learner import Learner, build_learner
-from a2c.machine import processor
+from a2c.machine import processor, stay_on
 from a2c.metrics import Counters, Writers, make_record
 from a2c.rollout import RolloutCollector, build_collector
 from a2c.runtime import parts_of, setup, stream_seed
@@ -161,7 +161,7 @@ def _rounds(
             speed = plain.run(updates)
             with clocks_on(clock, clocked):
                 clocked.run(updates)
-            emulator = sum(threads.map(lambda player: player.play(steps), players))
+            emulator = sum(threads.map(lambda player, core: player.play(steps, core), players, cores))
             matrices = sum(threads.map(matrix_rate, [config.runtime.precision] * parts))
             yield make_round(speed, emulator, matrices, flops)
             on_round()
@@ -336,8 +336,9 @@ class RandomPlayer:
         b = simulator.num_envs
         simulator.reset(np.ones(b, np.bool_), self.rng.integers(2**31, size=b))
 
-    def play(self, steps: int) -> float:
-        """Do `steps` in each environment; returns agent steps per second over all of them."""
+    def play(self, steps: int, core: int | None = None) -> float:
+        """Do `steps` in each environment, from a thread on that core; returns agent steps/s over all of them."""
+        stay_on(core)
         shape = (steps, self.simulator.num_envs)
         actions = self.rng.integers(self.simulator.num_actions, size=shape, dtype=np.int32)
         start = time.perf_counter()

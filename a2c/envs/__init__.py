@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
 
 from a2c.config import EnvConfig
@@ -76,22 +76,23 @@ def make_env_groups(config: EnvConfig, *, seed: int, first: int = 0, groups: int
         config: which environment, and how many in all.
         seed: of the run, in [0, 2**63).
         first: number of the first of them.
-        groups: how many.
+        groups: how many; they divide `config.num_envs`.
 
     Raises:
         UserError: as `make_vec_env`.
     """
     share, cores = share_of_group(config, groups)
-    return VecEnvGroups(
-        [
-            Group(make_vec_env(share, seed=seed, first=first + index * share.num_envs, core=core), core)
+    with ExitStack() as stack:  # where one cannot be made, those before it are closed
+        made = [
+            stack.enter_context(make_vec_env(share, seed=seed, first=first + index * share.num_envs, core=core))
             for index, core in enumerate(cores)
         ]
-    )
+        stack.pop_all()
+    return VecEnvGroups([Group(envs, core) for envs, core in zip(made, cores, strict=True)])
 
 
 def share_of_group(config: EnvConfig, groups: int) -> tuple[EnvConfig, list[int | None]]:
-    """The environments of one of so many groups of equal size, and the core of each group, None = any."""
+    """The environments of one of so many groups, which divide them, and the core of each group, None = any."""
     if groups == 1:
         return config, [None]
     numbers = core_numbers()

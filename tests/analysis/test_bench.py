@@ -209,6 +209,27 @@ def test_groups_count_their_mean_and_wait_for_the_slowest(tmp_path):
     assert slow.step is sleepy
 
 
+def test_the_floor_of_groups_is_what_all_of_them_do_at_a_time(tmp_path, monkeypatch):
+    config, players = small_config(), []
+
+    def play(player, steps, core):
+        players.append(player.simulator.num_envs)
+        return 100.0 * player.simulator.num_envs
+
+    monkeypatch.setattr(RandomPlayer, "play", play)
+    monkeypatch.setattr(bench, "matrix_rate", lambda precision: 7.0)
+    with make_env_groups(config.env, seed=0, groups=2) as envs, Writers(tmp_path, config, Counters()) as writers:
+        learner = build_learner(config, envs.observation_space, envs.num_actions)
+        learner.parts = 2
+        plain, clocked = (
+            Loop(config, learner, build_collector(config, envs, learner.act, learner.value), writers) for _ in range(2)
+        )
+        first = next(iter(bench._rounds(plain, clocked, Clock(), 1, 1.0, lambda: None)))
+    assert players == [2, 2]
+    assert first.emulator_steps_per_second == 400
+    assert first.flops_per_second == 14
+
+
 def test_the_clocks_are_taken_off_again(loop):
     owners = (loop, loop.learner, loop.collector, loop.collector.envs._simulator)
     names = ("log", "update", "_sample", "_value", "_update", "act", "value", "step", "reset")
