@@ -29,7 +29,8 @@ def setup(config: RuntimeConfig, *, parts: int = 1, warn: Callable[[str], None] 
         warn: where given, it is told of what comes too late, and the rest is applied.
 
     Raises:
-        UserError: where `exact` was asked for on a GPU, or TensorFlow has started with another number of threads.
+        UserError: where `exact` was asked for on a GPU, or TensorFlow has started with another number of threads than
+            was asked for (0 asks for none).
     """
     if config.numerics == "exact" and _sees_gpu():
         raise UserError(
@@ -47,9 +48,9 @@ def setup(config: RuntimeConfig, *, parts: int = 1, warn: Callable[[str], None] 
                 f"runtime.threads={config.threads} comes too late: TensorFlow runs here already, with "
                 f"{there or 'as many threads as cores'} for an operation, where this run has {threads or 'that many'}"
             )
-            if warn is None:
+            if warn is None and config.threads:
                 raise UserError(f"{late}; use a new process.") from None
-            warn(f"{late}; it goes on with the threads there are, and the last bits may be others.")
+            (warn or _silent)(f"{late}; it goes on with the threads there are, and the last bits may be others.")
     with suppress(RuntimeError):  # too late only costs time, the bits are the same
         # of one part, one operation after the other: on all threads each, they would get in each other's way
         tf.config.threading.set_inter_op_parallelism_threads(parts)
@@ -63,12 +64,26 @@ def parts_of(config: Config) -> int:
     A small operation is done faster by one core than by two that share it, and while one part acts the other's
     emulators run. So there are as many parts as threads, where all of them get enough native Atari environments;
     in other environments Python itself is at work, which does one thing at a time. The bits of a run depend on it.
+    Where `runtime.threads` is 0, a process that has used TensorFlow before, with several threads, keeps to 1.
     """
-    threads = config.runtime.threads or allowed_cores()
+    threads = config.runtime.threads or (allowed_cores() if _operations_can_have_one_thread() else 1)
     share, rest = divmod(config.env.num_envs, threads)
     is_one_device = config.runtime.strategy == "none" and config.runtime.mode != "xla" and not _sees_gpu()
     has_emulators = is_native(config.env) and config.env.threads in (0, threads)
     return threads if is_one_device and has_emulators and share >= FEWEST_ENVS and rest == 0 else 1
+
+
+def _operations_can_have_one_thread() -> bool:
+    there = tf.config.threading.get_intra_op_parallelism_threads()
+    try:  # TensorFlow does not say whether it has started
+        tf.config.threading.set_intra_op_parallelism_threads(there + 1)
+        tf.config.threading.set_intra_op_parallelism_threads(there)
+    except RuntimeError:
+        return bool(there == 1)
+    return True
+
+
+def _silent(sentence: str) -> None: ...
 
 
 def is_exact(config: RuntimeConfig) -> bool:

@@ -79,7 +79,7 @@ def train(
     if config.runtime.strategy != "multiworker":  # whose other workers are to hear of it
         _refuse_folder(run_dir, resume=resume)
     parts = parts_of(config)
-    setup(config.runtime, parts=parts)
+    setup(config.runtime, parts=parts, warn=None if config.runtime.threads else warn)
     config, replicas = open_replicas(config)
     counters = Counters()
     record, evaluation = None, None

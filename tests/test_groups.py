@@ -283,8 +283,30 @@ def test_a_group_has_a_core_of_its_own_where_there_are_as_many(monkeypatch):
 )
 def test_there_are_as_many_parts_as_threads_where_all_get_enough(monkeypatch, cores, settings, parts):
     monkeypatch.setattr(runtime, "allowed_cores", lambda: cores)
+    monkeypatch.setattr(runtime, "_operations_can_have_one_thread", lambda: True)  # else as of this process
     config, _ = load_config(config="atari", env_id="Pong", assignments=settings)
     assert parts_of(config) == parts
+
+
+def test_runs_of_any_number_of_parts_follow_each_other_in_one_process(tmp_path):
+    """The second has the one thread that the first has left, and says so; after several threads there are no parts."""
+    code = """
+import a2c.runtime
+from conftest import small_config
+from a2c.runtime import parts_of
+from a2c.training import train
+a2c.runtime.allowed_cores = lambda: 2
+wide = small_config(env={"num_envs": 16}, total_env_steps=128, logging={"tensorboard": False})
+small = small_config(env={"id": "Catch"}, total_env_steps=128, logging={"tensorboard": False})
+for name, config in ORDER:
+    print(parts_of(config))
+    train(config, name, warn=lambda sentence: print(sentence.partition(": ")[0]))
+"""
+    late = "runtime.threads=0 comes too late"
+    order = '[("wide", wide), ("small", small), ("again", wide)]'
+    assert run_python(code.replace("ORDER", order), tmp_path, timeout=120).splitlines() == ["2", "1", late, "2"]
+    order = '[("first", small), ("last", wide)]'
+    assert run_python(code.replace("ORDER", order), tmp_path, timeout=120).splitlines() == ["1", "1"]
 
 
 def test_there_are_no_parts_on_a_gpu(monkeypatch):
