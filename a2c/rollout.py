@@ -10,13 +10,11 @@ import numpy as np
 
 from a2c.config import AlgorithmConfig, Config
 from a2c.envs import Group, VecEnv, VecEnvGroups
-from a2c.machine import stay_on
 from a2c.memory import refuse_huge_rollout
 from a2c.runtime import stream_seed
 from a2c.trajectory import Episode, Trajectory
 
 ALIGNMENT = 64  # bytes
-PATIENCE = 5.0  # seconds for the groups to end their step in, where a signal ends the program
 
 Act = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 Value = Callable[[np.ndarray], np.ndarray]
@@ -55,9 +53,10 @@ class RolloutCollector:
         self.cut_on_life_loss = cut_on_life_loss
         self.action_seed = action_seed
         self.draws = 0
-        self.groups = envs.groups if isinstance(envs, VecEnvGroups) else [Group(envs)]
+        self._all = envs if isinstance(envs, VecEnvGroups) else VecEnvGroups([Group(envs)])
+        self.groups = self._all.groups
         self.observations = envs.reset()
-        self._interrupted = False
+        self._interrupted = threading.Event()
 
     def collect(self) -> tuple[Trajectory, list[tuple[int, Episode]]]:
         """Act for T steps in all B environments.
@@ -76,25 +75,15 @@ class RolloutCollector:
             behaviour_logits=np.empty((*shape, self.envs.num_actions), np.float32),
             bootstrap_observation=np.empty_like(self.observations),
         )
-        episodes = self.play_groups(rollout) if len(self.groups) > 1 else self.play_group(0, rollout)
+        episodes = self.play_groups(rollout)
         self.draws += shape[0]
         self.observations = rollout.bootstrap_observation
         return rollout, episodes
 
     def play_groups(self, rollout: Trajectory) -> list[tuple[int, Episode]]:
         """`play_group` for all groups at a time."""
-        threads = [_GroupThread(group.core, self.play_group, g, rollout) for g, group in enumerate(self.groups)]
-        try:
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-        except BaseException:  # a signal's, in the main thread: the environments are about to be closed
-            self._interrupted = True
-            for thread in threads:
-                thread.join(PATIENCE)
-            raise
-        return sorted((ended for thread in threads for ended in thread.result()), key=lambda ended: ended[0])
+        played = self._all.each(lambda g: self.play_group(g, rollout), interrupt=self._interrupted.set)
+        return sorted((ended for group in played for ended in group), key=lambda ended: ended[0])
 
     def play_group(self, index: int, rollout: Trajectory) -> list[tuple[int, Episode]]:
         """Act for T steps in one group of environments, and write them to its columns of a rollout.
@@ -107,7 +96,7 @@ class RolloutCollector:
         observations = self.observations[columns]
         episodes: list[tuple[int, Episode]] = []
         for t in range(self.algorithm.rollout_length):
-            if self._interrupted:
+            if self._interrupted.is_set():
                 break
             rollout.observations[t, columns] = observations
             seed = np.array([self.action_seed ^ index, self.draws + t], np.int64)
@@ -151,28 +140,6 @@ def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
     memory = np.empty(size + ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % ALIGNMENT
     return memory[start : start + size].view(dtype).reshape(shape)
-
-
-class _GroupThread(threading.Thread):
-    """Plays one group. A daemon: where an environment hangs, the program can end all the same."""
-
-    def __init__(self, core: int | None, play: Callable[..., list[tuple[int, Episode]]], *arguments: Any) -> None:
-        super().__init__(daemon=True, name=f"a2c-group-{arguments[0]}")
-        self._core, self._play, self._arguments = core, play, arguments
-        self._episodes: list[tuple[int, Episode]] = []
-        self._error: BaseException | None = None
-
-    def run(self) -> None:
-        try:
-            stay_on(self._core)
-            self._episodes = self._play(*self._arguments)
-        except BaseException as error:
-            self._error = error
-
-    def result(self) -> list[tuple[int, Episode]]:
-        if self._error is not None:
-            raise self._error
-        return self._episodes
 
 
 def build_collector(config: Config, envs: VecEnv | VecEnvGroups, act: Act, value: Value) -> RolloutCollector:

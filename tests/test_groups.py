@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,7 +36,7 @@ BREAKOUT = small_config(env={"id": "Breakout", "max_frames_per_episode": 800, "r
 
 def act(observations: np.ndarray, seed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Any function of both."""
-    hashes = [hash((x.tobytes(), *seed.tolist())) % 2**31 for x in observations]
+    hashes = [zlib.crc32(x.tobytes() + seed.tobytes()) % 2**31 for x in observations]  # the same in every process
     return np.array(hashes, np.int32) % 4, np.array(hashes, np.float32)[:, None] * np.ones(4, np.float32)
 
 
@@ -215,13 +216,14 @@ with make_env_groups(BREAKOUT.env, seed=1, groups=2) as envs:
     assert 4 <= int(after) <= 6
 
 
-def test_a_group_that_hangs_does_not_keep_the_program(tmp_path):
+@pytest.mark.parametrize("doing", ["collect", "restore"])
+def test_a_group_that_hangs_does_not_keep_the_program(tmp_path, doing):
     code = """
 import os, signal, time
-import a2c.rollout
+import a2c.envs.groups
 from a2c.envs import make_env_groups
-from test_groups import BREAKOUT, SEED, collector
-a2c.rollout.PATIENCE = 0.2
+from test_groups import BREAKOUT, SEED, act, collector
+a2c.envs.groups.PATIENCE = 0.2
 def hang(observations, seed):
     if seed[0] == SEED:
         os.kill(os.getpid(), signal.SIGINT)
@@ -229,11 +231,16 @@ def hang(observations, seed):
 signal.signal(signal.SIGINT, signal.default_int_handler)
 with make_env_groups(BREAKOUT.env, seed=1, groups=2) as envs:
     try:
-        collector(envs, act=hang).collect()
+        if DOING == "collect":
+            collector(envs, act=hang).collect()
+        played = collector(envs)
+        played.collect()
+        envs.groups[0].envs._simulator.step = lambda actions: hang(actions, [SEED])
+        played.restore(played.state())
     except KeyboardInterrupt:
         print("left")
 """
-    assert run_python(code, tmp_path, timeout=60) == "left\n"
+    assert run_python(code.replace("DOING", repr(doing)), tmp_path, timeout=60) == "left\n"
 
 
 def test_a_group_has_a_core_of_its_own_where_there_are_as_many(monkeypatch):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from a2c.envs.vector import VecEnv, read_state
+from a2c.machine import stay_on
+
+PATIENCE = 5.0  # seconds for the groups to end what they do, where a signal ends the program
 
 
 class Group(NamedTuple):
@@ -45,7 +48,7 @@ class VecEnvGroups:
 
     def reset(self) -> np.ndarray:
         """Start episode 0 of every environment; returns observations [B, *obs]."""
-        return np.concatenate(self._each(lambda g: self.groups[g].envs.reset()))
+        return np.concatenate(self.each(lambda g: self.groups[g].envs.reset()))
 
     def state(self) -> dict[str, np.ndarray]:
         """As of `VecEnv.state`."""
@@ -62,7 +65,7 @@ class VecEnvGroups:
         cuts = np.linspace(0, self.num_envs, len(self.groups) + 1, dtype=int)[1:-1]
         action_cuts = np.append(0, np.cumsum(arrays["series_lengths"]))[cuts]
         shares = {name: np.split(x, action_cuts if name == "series_actions" else cuts) for name, x in arrays.items()}
-        restored = self._each(lambda g: self.groups[g].envs.restore({name: share[g] for name, share in shares.items()}))
+        restored = self.each(lambda g: self.groups[g].envs.restore({name: share[g] for name, share in shares.items()}))
         return np.concatenate([observations for observations, _ in restored]), sum(lost for _, lost in restored)
 
     def close(self) -> None:
@@ -70,13 +73,54 @@ class VecEnvGroups:
         for group in self.groups:
             group.envs.close()
 
-    def _each(self, do: Callable[[int], Any]) -> list[Any]:
-        """What a function gives for each group, all of them at a time."""
-        with ThreadPoolExecutor(len(self.groups)) as threads:
-            return list(threads.map(do, range(len(self.groups))))
+    def each(self, do: Callable[[int], Any], *, interrupt: Callable[[], None] = lambda: None) -> list[Any]:
+        """What a function gives for each group, all of them at a time, each on its core.
+
+        Args:
+            do: gets the number of a group.
+            interrupt: called where a signal's exception ends the waiting: `do` is to come back soon, since the
+                environments are about to be closed.
+        """
+        if len(self.groups) == 1:
+            return [do(0)]
+        threads = [_GroupThread(do, g, group.core) for g, group in enumerate(self.groups)]
+        try:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        except BaseException:
+            interrupt()
+            for thread in threads:
+                if thread.is_alive():
+                    thread.join(PATIENCE)
+            raise
+        return [thread.result() for thread in threads]
 
     def __enter__(self) -> VecEnvGroups:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class _GroupThread(threading.Thread):
+    """Does something for one group. A daemon: where an environment hangs, the program can end all the same."""
+
+    def __init__(self, do: Callable[[int], Any], index: int, core: int | None) -> None:
+        super().__init__(daemon=True, name=f"a2c-group-{index}")
+        self._do, self._index, self._core = do, index, core
+        self._result: Any = None
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            stay_on(self._core)
+            self._result = self._do(self._index)
+        except BaseException as error:
+            self._error = error
+
+    def result(self) -> Any:
+        if self._error is not None:
+            raise self._error
+        return self._result
