@@ -16,7 +16,7 @@ from a2c.model import build_model, refuse_unproven_layers, weight_shapes
 from a2c.optimizer import build_optimizer
 from a2c.replicas import ALONE, Replicas
 from a2c.returns import Moments, explained_variance, gae, moments, normalize, pooled
-from a2c.runtime import is_exact, parts_of, stream_seed
+from a2c.runtime import graph_rewrites, is_exact, parts_of, sees_gpu, stream_seed
 from a2c.trajectory import Losses, Trajectory, env_axis
 
 Tap = Callable[[str, tf.Tensor], tf.Tensor]  # is shown each named stage of an update, and returns what goes on
@@ -80,11 +80,14 @@ class Learner:
         row = tf.TensorSpec((num_envs, *observation), model.input.dtype)
         self.trajectory_spec = trajectory_spec(row, algorithm.rollout_length, num_actions)
         draw = tf.TensorSpec((2,), tf.int64)
-        self._sample = compiled(self._sample_actions, mode, any_batch, draw)
-        self._explore = self._sample if replicas.total == 1 else compiled(self._sample_slices, mode, row, draw)
-        self._greedy = compiled(self._greedy_actions, mode, any_batch)
-        self._value = compiled(self._values, mode, any_batch)
-        self._update = compiled(self.apply_update, mode, self.trajectory_spec)
+        alone = replicas.strategy is None
+        self._sample = compiled(self._sample_actions, mode, any_batch, draw, alone=alone)
+        self._explore = self._sample
+        if replicas.total > 1:
+            self._explore = compiled(self._sample_slices, mode, row, draw, alone=alone)
+        self._greedy = compiled(self._greedy_actions, mode, any_batch, alone=alone)
+        self._value = compiled(self._values, mode, any_batch, alone=alone)
+        self._update = compiled(self.apply_update, mode, self.trajectory_spec, alone=alone)
 
     def act(self, observations: np.ndarray, seed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Draw actions [B] int32 from the policy, and return its logits [B, A] float32 beside them.
@@ -307,10 +310,16 @@ def trajectory_spec(observation: tf.TensorSpec, rollout_length: int, num_actions
     )
 
 
-def compiled(function: Callable[..., Any], mode: str, *signature: Any) -> Callable[..., Any]:
+def compiled(function: Callable[..., Any], mode: str, *signature: Any, alone: bool = True) -> Callable[..., Any]:
     """`function` as `mode` executes it: eager, graph or xla; arrays become tensors at the door.
 
     There is one trace and never another: what does not fit `signature` raises a ValueError.
+
+    Args:
+        function: from tensors to tensors, in any structure.
+        mode: see `Learner`.
+        signature: a TensorSpec for each tensor that it takes.
+        alone: no other replica takes part in it.
     """
     specs = tf.nest.flatten(signature)
 
@@ -321,7 +330,26 @@ def compiled(function: Callable[..., Any], mode: str, *signature: Any) -> Callab
     if mode != "eager":
         # the trace itself: called with flat tensors it takes half the time of tf.function, which looks for it first
         execute = tf.function(flat, input_signature=specs, jit_compile=mode == "xla").get_concrete_function()
+    if mode == "graph" and alone and not sees_gpu():
+        execute = _as_operation(execute)
     return lambda *inputs: execute(*[_tensor(x, spec) for x, spec in zip(tf.nest.flatten(inputs), specs, strict=True)])
+
+
+def _as_operation(trace: Any) -> Callable[..., Any]:
+    """A trace in the form of one operation on flat tensors.
+
+    The call costs a fifth. And where no control flow is in it, all of it runs in the calling thread, on that thread's
+    core; as a function it is handed to a thread of TensorFlow's, which has to be woken, on any core.
+    """
+    captured, dtypes, rewrites = trace.captured_inputs, [output.dtype for output in trace.outputs], graph_rewrites()
+
+    def execute(*tensors: tf.Tensor) -> Any:
+        outputs = tf.raw_ops.StatefulPartitionedCall(
+            args=[*tensors, *captured], Tout=dtypes, f=trace, config_proto=rewrites
+        )
+        return tf.nest.pack_sequence_as(trace.structured_outputs, outputs)
+
+    return execute
 
 
 def _tensor(value: Any, spec: tf.TensorSpec) -> tf.Tensor:

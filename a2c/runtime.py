@@ -32,7 +32,7 @@ def setup(config: RuntimeConfig, *, parts: int = 1, warn: Callable[[str], None] 
         UserError: where `exact` was asked for on a GPU, or TensorFlow has started with another number of threads than
             was asked for (0 asks for none).
     """
-    if config.numerics == "exact" and _sees_gpu():
+    if config.numerics == "exact" and sees_gpu():
         raise UserError(
             "runtime.numerics=exact holds on CPUs only, since the order in which GPU kernels add was never measured; "
             "use numerics=fast, or hide the GPU with CUDA_VISIBLE_DEVICES= in the environment."
@@ -68,7 +68,7 @@ def parts_of(config: Config) -> int:
     """
     threads = config.runtime.threads or (allowed_cores() if _operations_can_have_one_thread() else 1)
     share, rest = divmod(config.env.num_envs, threads)
-    is_one_device = config.runtime.strategy == "none" and config.runtime.mode != "xla" and not _sees_gpu()
+    is_one_device = config.runtime.strategy == "none" and config.runtime.mode != "xla" and not sees_gpu()
     has_emulators = is_native(config.env) and config.env.threads in (0, threads)
     return threads if is_one_device and has_emulators and share >= FEWEST_ENVS and rest == 0 else 1
 
@@ -89,11 +89,22 @@ def _silent(sentence: str) -> None: ...
 def is_exact(config: RuntimeConfig) -> bool:
     """Whether eager and graph give the same bits in this process; `auto` means wherever that is possible."""
     if config.numerics == "auto":
-        return config.mode != "xla" and not _sees_gpu()
+        return config.mode != "xla" and not sees_gpu()
     return config.numerics == "exact"
 
 
-def _sees_gpu() -> bool:
+def graph_rewrites() -> bytes:
+    """Which passes of Grappler `setup` left on, as a serialized ConfigProto, for operations that call a trace."""
+    config = tf.compat.v1.ConfigProto()
+    options = config.graph_options.rewrite_options
+    for name, on in tf.config.optimizer.get_experimental_options().items():
+        is_switch = isinstance(getattr(options, name), bool)  # the others have three states: default, on, off
+        setattr(options, name, on if is_switch else options.ON if on else options.OFF)
+    return config.SerializeToString(deterministic=True)  # type: ignore[no-any-return]
+
+
+def sees_gpu() -> bool:
+    """Whether TensorFlow would put operations on a GPU."""
     return bool(tf.config.get_visible_devices("GPU"))
 
 

@@ -317,7 +317,7 @@ for name, config in ORDER:
 
 
 def test_there_are_no_parts_on_a_gpu(monkeypatch):
-    monkeypatch.setattr(runtime, "_sees_gpu", lambda: True)
+    monkeypatch.setattr(runtime, "sees_gpu", lambda: True)
     assert parts_of(load_config(config="atari", assignments=["runtime.threads=2"])[0]) == 1
 
 
