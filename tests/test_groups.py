@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 import time
 import zlib
 from collections.abc import Callable
@@ -170,6 +171,26 @@ def test_a_state_that_cannot_be_is_refused_by_groups_too(spoil):
                 del state["episode_numbers"]
         with pytest.raises(UserError, match="does not fit this environment"):
             source.restore(state)
+
+
+def test_a_group_keeps_its_thread_until_the_environments_are_closed():
+    def here(group: int) -> threading.Thread:
+        if fail:
+            raise ValueError(f"group {group}")
+        return threading.current_thread()
+
+    fail = False
+    with make_env_groups(BREAKOUT.env, seed=1, groups=2) as envs:
+        first = envs.each(here)
+        fail = True
+        with pytest.raises(ValueError, match="group 0"):
+            envs.each(here)
+        fail = False
+        assert envs.each(here) == first
+        assert len({threading.current_thread(), *first}) == 3
+    for thread in first:
+        thread.join(10)
+        assert not thread.is_alive()
 
 
 def test_nobody_is_stepped_any_more_when_an_error_arrives():

@@ -1,6 +1,7 @@
 """The learner against whole updates written by hand in NumPy; tracing; acting."""
 
 import dataclasses
+import threading
 from collections import Counter
 
 import keras
@@ -12,7 +13,7 @@ from gymnasium.spaces import Box
 
 from a2c import runtime
 from a2c.config import AlgorithmConfig, ModelConfig, OptimizerConfig, RuntimeConfig, UserError
-from a2c.learner import Learner, build_learner
+from a2c.learner import Learner, build_learner, compiled
 from a2c.model import build_model
 from a2c.optimizer import build_optimizer
 from a2c.trajectory import Losses
@@ -343,6 +344,18 @@ def test_acting_and_valuing_are_traced_once_for_all_batch_sizes_and_seeds(traces
         greedy, values = learner.act_greedily(observations(n)), learner.value(observations(n))
         assert (greedy.shape, greedy.dtype, values.shape, values.dtype) == ((n,), np.int32, (n,), np.float32)
     assert traces["_sample_actions"] == traces["_greedy_actions"] == traces["_values"] == 1
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_trace_runs_in_the_calling_thread_where_no_other_replica_takes_part(alone):
+    """There it meets the caches of what the thread did before, and nobody has to be woken."""
+
+    def where(x: tf.Tensor) -> tf.Tensor:
+        return tf.numpy_function(lambda zero: zero + threading.get_native_id(), [0 * tf.reduce_sum(x)], tf.float64)
+
+    execute = compiled(where, "graph", tf.TensorSpec((None,), tf.float64), alone=alone)
+    in_the_calling_thread = {bool(execute(np.ones(n)).numpy() == threading.get_native_id()) for n in (3, 4, 3)}
+    assert in_the_calling_thread == {alone}
 
 
 @pytest.mark.parametrize("wrong", [{"t": 4, "b": 4}, {"t": 5, "b": 3}, {"t": 4, "b": 5}], ids=str)

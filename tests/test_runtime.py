@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from a2c.cli import main
 from a2c.config import RuntimeConfig, UserError
-from a2c.runtime import INEXACT_PASSES, is_exact, setup
+from a2c.runtime import INEXACT_PASSES, graph_rewrites, is_exact, setup
 
 pytestmark = pytest.mark.usefixtures("exact_numerics")
 
@@ -54,6 +54,16 @@ def test_numerics_in_force_on_a_gpu(mode, numerics, on_cpu, on_gpu, a_gpu):
             setup(config)
     else:
         assert is_exact(config) == on_gpu == in_force(config)
+
+
+@pytest.mark.parametrize("numerics", ["exact", "fast"])
+def test_operations_are_rewritten_as_functions_are(numerics):
+    setup(RuntimeConfig(numerics=numerics))
+    options = tf.compat.v1.ConfigProto.FromString(graph_rewrites()).graph_options.rewrite_options
+    state = options.OFF if numerics == "exact" else options.ON
+    assert {getattr(options, name) for name in INEXACT_PASSES} == {state}
+    assert not options.disable_meta_optimizer  # would switch off all of Grappler
+    assert not options.disable_model_pruning
 
 
 def test_a_process_may_go_from_exact_to_fast_and_back():
