@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import keras
@@ -80,14 +81,12 @@ class Learner:
         row = tf.TensorSpec((num_envs, *observation), model.input.dtype)
         self.trajectory_spec = trajectory_spec(row, algorithm.rollout_length, num_actions)
         draw = tf.TensorSpec((2,), tf.int64)
-        alone = replicas.strategy is None
-        self._sample = compiled(self._sample_actions, mode, any_batch, draw, alone=alone)
-        self._explore = self._sample
-        if replicas.total > 1:
-            self._explore = compiled(self._sample_slices, mode, row, draw, alone=alone)
-        self._greedy = compiled(self._greedy_actions, mode, any_batch, alone=alone)
-        self._value = compiled(self._values, mode, any_batch, alone=alone)
-        self._update = compiled(self.apply_update, mode, self.trajectory_spec, alone=alone)
+        often = partial(compiled, as_operation=replicas.strategy is None)  # is called often
+        self._sample = often(self._sample_actions, mode, any_batch, draw)
+        self._explore = self._sample if replicas.total == 1 else often(self._sample_slices, mode, row, draw)
+        self._greedy = often(self._greedy_actions, mode, any_batch)
+        self._value = often(self._values, mode, any_batch)
+        self._update = often(self.apply_update, mode, self.trajectory_spec)
 
     def act(self, observations: np.ndarray, seed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Draw actions [B] int32 from the policy, and return its logits [B, A] float32 beside them.
@@ -310,7 +309,9 @@ def trajectory_spec(observation: tf.TensorSpec, rollout_length: int, num_actions
     )
 
 
-def compiled(function: Callable[..., Any], mode: str, *signature: Any, alone: bool = True) -> Callable[..., Any]:
+def compiled(
+    function: Callable[..., Any], mode: str, *signature: Any, as_operation: bool = False
+) -> Callable[..., Any]:
     """`function` as `mode` executes it: eager, graph or xla; arrays become tensors at the door.
 
     There is one trace and never another: what does not fit `signature` raises a ValueError.
@@ -319,7 +320,7 @@ def compiled(function: Callable[..., Any], mode: str, *signature: Any, alone: bo
         function: from tensors to tensors, in any structure.
         mode: see `Learner`.
         signature: a TensorSpec for each tensor that it takes.
-        alone: no other replica takes part in it.
+        as_operation: where it can be, a graph is called as one operation, see `_as_operation`.
     """
     specs = tf.nest.flatten(signature)
 
@@ -330,22 +331,25 @@ def compiled(function: Callable[..., Any], mode: str, *signature: Any, alone: bo
     if mode != "eager":
         # the trace itself: called with flat tensors it takes half the time of tf.function, which looks for it first
         execute = tf.function(flat, input_signature=specs, jit_compile=mode == "xla").get_concrete_function()
-    if mode == "graph" and alone and not sees_gpu():
-        execute = _as_operation(execute)
+    if mode == "graph" and as_operation and not sees_gpu():
+        execute = _as_operation(execute, function.__name__)
     return lambda *inputs: execute(*[_tensor(x, spec) for x, spec in zip(tf.nest.flatten(inputs), specs, strict=True)])
 
 
-def _as_operation(trace: Any) -> Callable[..., Any]:
-    """A trace in the form of one operation on flat tensors.
+def _as_operation(trace: Any, name: str) -> Callable[..., Any]:
+    """A trace in the form of one operation on flat tensors, for what is called at every step.
 
     The call costs a fifth. And where no control flow is in it, all of it runs in the calling thread, on that thread's
-    core; as a function it is handed to a thread of TensorFlow's, which has to be woken, on any core.
+    core, one operation after the other; as a function it is handed to a thread of TensorFlow's, which has to be woken,
+    on any core. With control flow (an update has a tf.cond) it has TensorFlow's threads, and its parts run at a time.
+
+    No gradient goes through it, an error in it names no line, and TensorFlow keeps it until the process ends.
     """
     captured, dtypes, rewrites = trace.captured_inputs, [output.dtype for output in trace.outputs], graph_rewrites()
 
     def execute(*tensors: tf.Tensor) -> Any:
         outputs = tf.raw_ops.StatefulPartitionedCall(
-            args=[*tensors, *captured], Tout=dtypes, f=trace, config_proto=rewrites
+            args=[*tensors, *captured], Tout=dtypes, f=trace, config_proto=rewrites, name=name
         )
         return tf.nest.pack_sequence_as(trace.structured_outputs, outputs)
 

@@ -94,12 +94,14 @@ def is_exact(config: RuntimeConfig) -> bool:
 
 
 def graph_rewrites() -> bytes:
-    """Which passes of Grappler `setup` left on, as a serialized ConfigProto, for operations that call a trace."""
+    """Which passes of Grappler are on now, as a serialized ConfigProto: what an operation that calls a trace needs."""
     config = tf.compat.v1.ConfigProto()
     options = config.graph_options.rewrite_options
     for name, on in tf.config.optimizer.get_experimental_options().items():
-        is_switch = isinstance(getattr(options, name), bool)  # the others have three states: default, on, off
-        setattr(options, name, on if is_switch else options.ON if on else options.OFF)
+        if name.startswith("disable_"):
+            setattr(options, name, on)
+        elif isinstance(on, bool):
+            setattr(options, name, options.ON if on else options.OFF)
     return config.SerializeToString(deterministic=True)  # type: ignore[no-any-return]
 
 

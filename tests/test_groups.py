@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,7 @@ from a2c.archive import read_archive
 from a2c.checkpoint import step_files
 from a2c.config import Config, UserError, load_config
 from a2c.envs import VecEnv, VecEnvGroups, make_env_groups, make_vec_env
+from a2c.envs.groups import _GroupThread
 from a2c.learner import Learner
 from a2c.machine import core_numbers
 from a2c.model import build_model
@@ -208,6 +210,40 @@ def test_nobody_is_stepped_any_more_when_an_error_arrives():
         with pytest.raises(ValueError, match="no action"):
             collector(envs, act=failing).collect()
         assert ended == list(range(8))
+
+
+def test_an_interrupt_before_all_have_begun_leaves_nothing_behind(monkeypatch):
+    begin, interrupted, ended = _GroupThread.begin, [], []
+
+    def slow(group: int) -> str:
+        time.sleep(0.2)
+        ended.append(group)
+        return "old"
+
+    def interrupting(thread: _GroupThread, do: Callable[[int], str] | None) -> None:
+        if do is slow and thread.name.endswith("1"):
+            raise KeyboardInterrupt
+        begin(thread, do)
+
+    with make_env_groups(BREAKOUT.env, seed=1, groups=2) as envs:
+        monkeypatch.setattr(_GroupThread, "begin", interrupting)
+        with pytest.raises(KeyboardInterrupt):
+            envs.each(slow, interrupt=lambda: interrupted.append(True))
+        assert interrupted == [True]
+        assert ended == [0]
+        assert envs.each(lambda group: group) == [0, 1]
+
+
+def test_a_group_keeps_nothing_of_what_it_has_done():
+    rollout, played = np.ones(3), np.zeros(3)
+    with make_env_groups(BREAKOUT.env, seed=1, groups=2) as envs:
+        envs.each(lambda group, rollout=rollout, played=played: played)
+        last = weakref.ref(rollout), weakref.ref(played)
+        del rollout, played
+        deadline = time.monotonic() + 10
+        while any(each() is not None for each in last) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert [each() for each in last] == [None, None]
 
 
 def test_nobody_is_stepped_any_more_when_an_interrupt_arrives(tmp_path):
@@ -397,6 +433,33 @@ def test_an_update_in_parts_is_that_of_the_whole_batch(network, parts):
     assert whole.keys() == cut.keys()
     for name, array in whole.items():
         np.testing.assert_allclose(cut[name], array, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def test_the_parts_of_an_update_are_worked_on_at_a_time(tmp_path):
+    """Each waits for the other in the middle of its forward pass."""
+    code = """
+import threading
+import tensorflow as tf
+from conftest import make_trajectory, run_config, VECTORS, A
+import a2c.learner
+from a2c.learner import Learner, build_learner
+from a2c.runtime import setup
+a2c.learner.parts_of = lambda config: 2
+config = run_config({"name": "mlp"}, {}, "graph")
+setup(config.runtime, parts=2)
+both, forward = threading.Barrier(2), Learner._pass
+def meeting(self, observations, after):
+    def wait(x):
+        both.wait(60)
+        return x
+    met = tf.numpy_function(wait, [observations], observations.dtype, stateful=False)
+    return forward(self, tf.ensure_shape(met, observations.shape), after)
+Learner._pass = meeting
+learner = build_learner(config, VECTORS, A)
+losses = learner.update(make_trajectory(0, t=5, b=4))
+print(bool(losses.are_finite()))
+"""
+    assert run_python(code, tmp_path, timeout=120) == "True\n"
 
 
 def test_the_bootstrap_values_of_a_part_come_after_it():

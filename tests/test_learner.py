@@ -346,16 +346,45 @@ def test_acting_and_valuing_are_traced_once_for_all_batch_sizes_and_seeds(traces
     assert traces["_sample_actions"] == traces["_greedy_actions"] == traces["_values"] == 1
 
 
-@pytest.mark.parametrize("alone", [True, False])
-def test_a_trace_runs_in_the_calling_thread_where_no_other_replica_takes_part(alone):
+@pytest.mark.parametrize(("as_operation", "gpu"), [(True, False), (False, False), (True, True)])
+def test_an_operation_runs_in_the_calling_thread(as_operation, gpu, monkeypatch):
     """There it meets the caches of what the thread did before, and nobody has to be woken."""
 
     def where(x: tf.Tensor) -> tf.Tensor:
         return tf.numpy_function(lambda zero: zero + threading.get_native_id(), [0 * tf.reduce_sum(x)], tf.float64)
 
-    execute = compiled(where, "graph", tf.TensorSpec((None,), tf.float64), alone=alone)
+    monkeypatch.setattr("a2c.learner.sees_gpu", lambda: gpu)
+    execute = compiled(where, "graph", tf.TensorSpec((None,), tf.float64), as_operation=as_operation)
     in_the_calling_thread = {bool(execute(np.ones(n)).numpy() == threading.get_native_id()) for n in (3, 4, 3)}
-    assert in_the_calling_thread == {alone}
+    assert in_the_calling_thread == {as_operation and not gpu}
+
+
+@pytest.mark.usefixtures("exact_numerics")
+@pytest.mark.parametrize("numerics", ["exact", "fast"])
+def test_an_operation_is_rewritten_as_a_function_is(numerics):
+    """Grappler turns the division into a product, unless numerics are exact."""
+
+    def third(x: tf.Tensor) -> tf.Tensor:
+        return x / 3.0
+
+    x = np.random.default_rng(1).random(10_000, np.float32)
+    runtime.setup(RuntimeConfig(numerics=numerics))
+    operation, function = (
+        compiled(third, "graph", tf.TensorSpec(x.shape, tf.float32), as_operation=how)(x).numpy()
+        for how in (True, False)
+    )
+    np.testing.assert_array_equal(operation, function)
+    assert (operation == x / np.float32(3)).all() == (numerics == "exact")
+
+
+def test_an_error_in_an_operation_says_in_which():
+    def pick(x: tf.Tensor) -> tf.Tensor:
+        return tf.gather(x, tf.cast(x[0], tf.int32))
+
+    execute = compiled(pick, "graph", tf.TensorSpec((2,), tf.float32), as_operation=True)
+    assert execute(np.float32([1, 5])).numpy() == 5
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"9 is not in \[0, 2\).*pick"):
+        execute(np.float32([9, 5]))
 
 
 @pytest.mark.parametrize("wrong", [{"t": 4, "b": 4}, {"t": 5, "b": 3}, {"t": 4, "b": 5}], ids=str)

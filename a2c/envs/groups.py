@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -78,7 +77,7 @@ class VecEnvGroups:
             group.envs.close()
 
     def each(self, do: Callable[[int], Any], *, interrupt: Callable[[], None] = lambda: None) -> list[Any]:
-        """What a function gives for each group, all of them at a time, each on its core.
+        """What a function gives for each group, all of them at a time, each on its core; from one thread at a time.
 
         Args:
             do: gets the number of a group.
@@ -87,32 +86,28 @@ class VecEnvGroups:
         """
         if len(self.groups) == 1:
             return [do(0)]
-        if not self._threads:
-            self._threads = [_GroupThread(g, group.core) for g, group in enumerate(self.groups)]
-        waiting = list(self._threads)
-        for thread in waiting:
-            thread.begin(do)
-        outcomes = []
         try:
-            while waiting:
-                outcomes.append(waiting[0].outcome())
-                del waiting[0]
+            for g, group in enumerate(self.groups):
+                if g == len(self._threads):
+                    self._threads.append(_GroupThread(g, group.core))
+                self._threads[g].begin(do)
+            outcomes = [thread.outcome() for thread in self._threads]
         except BaseException:
             interrupt()
-            self._end_threads()
-            for thread in waiting:
-                with suppress(Empty):
-                    thread.outcome(PATIENCE)
+            for thread in self._end_threads():
+                thread.join(PATIENCE)
             raise
         for _, error in outcomes:
             if error is not None:
                 raise error
         return [result for result, _ in outcomes]
 
-    def _end_threads(self) -> None:
-        for thread in self._threads:
+    def _end_threads(self) -> list[_GroupThread]:
+        """Tell the threads to end after what they do; the next `each` makes new ones."""
+        ending, self._threads = self._threads, []
+        for thread in ending:
             thread.begin(None)
-        self._threads = []
+        return ending
 
     def __enter__(self) -> VecEnvGroups:
         return self
@@ -135,21 +130,21 @@ class _GroupThread(threading.Thread):
         self.start()
 
     def run(self) -> None:
+        outcome: tuple[Any, BaseException | None]
         stay_on(self._core)
-        for do in iter(self._tasks.get, None):
+        while (do := self._tasks.get()) is not None:
             try:
-                self._outcomes.put((do(self._index), None))
+                outcome = do(self._index), None
             except BaseException as error:
-                self._outcomes.put((None, error))
+                outcome = None, error
+            del do  # nor what it holds: a trajectory
+            self._outcomes.put(outcome)
+            del outcome
 
     def begin(self, do: Callable[[int], Any] | None) -> None:
         """Do this next; None = end."""
         self._tasks.put(do)
 
-    def outcome(self, patience: float | None = None) -> tuple[Any, BaseException | None]:
-        """What it came to, or the error it ended with; waits for that, if need be for ever.
-
-        Raises:
-            Empty: where it takes longer than `patience`, in seconds.
-        """
-        return self._outcomes.get(timeout=patience)
+    def outcome(self) -> tuple[Any, BaseException | None]:
+        """What it came to, or the error it ended with; waits for that."""
+        return self._outcomes.get()
