@@ -332,7 +332,7 @@ def launch(
     """Run train or resume in several processes of this machine that train one network together."""
     if not command or command[0] not in ("train", "resume"):
         raise UserError(
-            f"`a2c launch` runs train or resume, not {repr(command[0]) if command else 'nothing'}; "
+            f"`a2c launch` runs train or resume, {f'not {command[0]!r}' if command else 'and was given neither'}; "
             "for example: a2c launch --workers 2 -- train --env Pong."
         )
     if code := import_module("a2c.launch").launch(command, workers, warn=_warn):

@@ -312,7 +312,7 @@ def trajectory_spec(observation: tf.TensorSpec, rollout_length: int, num_actions
 def compiled(
     function: Callable[..., Any], mode: str, *signature: Any, as_operation: bool = False
 ) -> Callable[..., Any]:
-    """`function` as `mode` executes it: eager, graph or xla; arrays become tensors at the door.
+    """`function` as `mode` executes it: eager, graph or xla.
 
     There is one trace and never another: what does not fit `signature` raises a ValueError.
 
@@ -328,12 +328,17 @@ def compiled(
         return function(*tf.nest.pack_sequence_as(signature, tensors))
 
     execute: Callable[..., Any] = flat
+    admit: Callable[[Any], Any] = tf.convert_to_tensor
     if mode != "eager":
         # the trace itself: called with flat tensors it takes half the time of tf.function, which looks for it first
         execute = tf.function(flat, input_signature=specs, jit_compile=mode == "xla").get_concrete_function()
     if mode == "graph" and as_operation and not sees_gpu():
-        execute = _as_operation(execute, function.__name__)
-    return lambda *inputs: execute(*[_tensor(x, spec) for x, spec in zip(tf.nest.flatten(inputs), specs, strict=True)])
+        execute, admit = _as_operation(execute, function.__name__), _array_or_tensor
+
+    def call(*inputs: Any) -> Any:
+        return execute(*[_fitting(admit(x), spec) for x, spec in zip(tf.nest.flatten(inputs), specs, strict=True)])
+
+    return call
 
 
 def _as_operation(trace: Any, name: str) -> Callable[..., Any]:
@@ -356,11 +361,18 @@ def _as_operation(trace: Any, name: str) -> Callable[..., Any]:
     return execute
 
 
-def _tensor(value: Any, spec: tf.TensorSpec) -> tf.Tensor:
-    tensor = tf.convert_to_tensor(value)
-    if not spec.is_compatible_with(tensor):
-        raise ValueError(f"expected {spec.dtype.name} {spec.shape}, not {tensor.dtype.name} {tensor.shape}")
-    return tensor
+def _array_or_tensor(value: Any) -> Any:
+    """An operation reads an array where it is, and is done with it when it returns; a tensor is a copy of a copy.
+
+    So no function may return what it was given: that would change as the array does.
+    """
+    return value if isinstance(value, np.ndarray) else tf.convert_to_tensor(value)
+
+
+def _fitting(given: Any, spec: tf.TensorSpec) -> Any:
+    if spec.dtype != given.dtype or not spec.shape.is_compatible_with(given.shape):
+        raise ValueError(f"expected {spec.dtype.name} {spec.shape}, not {given.dtype.name} {given.shape}")
+    return given
 
 
 def _tap_each(tap: Tap, stage: str, variables: list[Any], tensors: list[tf.Tensor]) -> list[tf.Tensor]:

@@ -285,8 +285,8 @@ def test_the_command_runs_in_every_worker_with_all_its_options(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "runs train or resume, not nothing; for example: a2c launch --workers 2 -- train"),
-        (["--"], "not nothing"),
+        ([], "runs train or resume, and was given neither; for example: a2c launch --workers 2 -- train"),
+        (["--"], "and was given neither"),
         (["--", "eval", "runs/x"], "not 'eval'"),
         (["eval", "--episodes", "5"], "not 'eval'"),  # also without the dashes its options are its own
         (["--", "launch", "--", "train"], "not 'launch'"),

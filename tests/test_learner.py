@@ -387,6 +387,45 @@ def test_an_error_in_an_operation_says_in_which():
         execute(np.float32([9, 5]))
 
 
+class Uncopied(np.ndarray):
+    """An array that minds being copied."""
+
+    def copy(self, *_):  # what TensorFlow calls before it makes a tensor
+        raise AssertionError("copied")
+
+
+def test_an_operation_reads_arrays_where_they_are():
+    execute = compiled(tf.square, "graph", tf.TensorSpec((None,), tf.float32), as_operation=True)
+    array = np.arange(3, dtype=np.float32).view(Uncopied)
+    with pytest.raises(AssertionError, match="copied"):
+        tf.convert_to_tensor(array)
+    squares = execute(array)
+    array[:] = 7  # the operation is done with it
+    np.testing.assert_array_equal(squares, [0, 1, 4])
+
+
+def test_arrays_may_lie_anyhow_in_memory():
+    execute = compiled(tf.square, "graph", tf.TensorSpec((None, 2), tf.float32), as_operation=True)
+    table = np.arange(12, dtype=np.float32).reshape(3, 4)
+    odd = np.empty(table.nbytes + 1, np.uint8)[1:].view(np.float32).reshape(3, 4)
+    odd[:] = table
+    for x in (table[:, ::2], table[::-1, 1:3], odd[:, :2], table[:0, :2], table.T[:, :2]):
+        np.testing.assert_array_equal(execute(x), np.square(x))
+
+
+def test_a_trajectory_may_be_written_over_after_its_update():
+    written, kept = preferring(), preferring()
+    for step in range(3):
+        trajectory = make_trajectory(step, t=5, b=4)
+        losses = written.update(trajectory)
+        for array in trajectory:
+            array[...] = 1
+        for now, then in zip(losses, kept.update(make_trajectory(step, t=5, b=4)), strict=True):
+            np.testing.assert_array_equal(now, then)
+    for path, weight in weights_of(written).items():
+        np.testing.assert_array_equal(weight, weights_of(kept)[path])
+
+
 @pytest.mark.parametrize("wrong", [{"t": 4, "b": 4}, {"t": 5, "b": 3}, {"t": 4, "b": 5}], ids=str)
 def test_a_trajectory_of_another_shape_is_refused_and_not_traced_again(wrong):
     learner = preferring()

@@ -270,15 +270,14 @@ class Clock:
         return call
 
     def timed_work(self, row: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The same for a compiled function; its arrays become tensors before, in the time of the caller."""
+        """The same for a compiled function, to the end of its work."""
 
-        def work(*tensors: Any) -> Any:
-            outputs = function(*tensors)
+        def work(*inputs: Any) -> Any:
+            outputs = function(*inputs)
             _wait_for(outputs)
             return outputs
 
-        call = self.timed(row, work)
-        return lambda *inputs: call(*tf.nest.map_structure(tf.convert_to_tensor, inputs))
+        return self.timed(row, work)
 
 
 @contextmanager
