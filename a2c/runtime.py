@@ -73,6 +73,11 @@ def parts_of(config: Config) -> int:
     return threads if is_one_device and has_emulators and share >= FEWEST_ENVS and rest == 0 else 1
 
 
+def threads_at_work(parts: int) -> int:
+    """How many threads of this process a run in so many parts computes with; its last bits depend on it."""
+    return parts if parts > 1 else tf.config.threading.get_intra_op_parallelism_threads() or allowed_cores()
+
+
 def _operations_can_have_one_thread() -> bool:
     there = tf.config.threading.get_intra_op_parallelism_threads()
     try:  # TensorFlow does not say whether it has started

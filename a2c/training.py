@@ -17,7 +17,7 @@ import numpy as np
 import yaml
 
 from a2c.checkpoint import Checkpoints, Saved, demand_network, find_checkpoint, resume_command, versions
-from a2c.config import SCHEMA, Config, UserError, all_keys, changed, dump_config, lookup
+from a2c.config import SCHEMA, Config, UserError, all_keys, changed, dump_config, lookup, shown
 from a2c.envs import make_env_groups
 from a2c.evaluation import EvalResult, PlayedGame, evaluate_learner
 from a2c.files import make_folder, write_atomically
@@ -103,6 +103,8 @@ def train(
                 f"{config.env.id} is no function of its seed and actions, or is another version. They start new games, "
                 "and the run goes on, but not exactly."
             )
+        if saved is not None and replicas.is_chief:
+            _tell_of_another_machine(saved, checkpoints.machine(), warn)
         writers = None
         with _saving(run_dir, config):
             if saved is None:
@@ -379,6 +381,15 @@ def _latest(run_dir: Path, config: Config, warn: Callable[[str], None]) -> Saved
     if saved.meta.get("versions") != versions():
         warn(f"{run_dir} was made with other versions than those here: it goes on, but not to the same bits.")
     return saved
+
+
+def _tell_of_another_machine(saved: Saved, here: str, warn: Callable[[str], None]) -> None:
+    there = saved.meta.get("machine", here)
+    if there != here:
+        warn(
+            f"{saved.path.name} was written on {shown(there)}, and this is {here!r}: the run goes on, "
+            "but not to the same bits."
+        )
 
 
 def _refuse_folder(run_dir: Path, *, resume: bool) -> None:

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from a2c.cli import main
 from a2c.config import RuntimeConfig, UserError
-from a2c.runtime import INEXACT_PASSES, graph_rewrites, is_exact, setup
+from a2c.runtime import INEXACT_PASSES, graph_rewrites, is_exact, setup, threads_at_work
 
 pytestmark = pytest.mark.usefixtures("exact_numerics")
 
@@ -54,6 +54,13 @@ def test_numerics_in_force_on_a_gpu(mode, numerics, on_cpu, on_gpu, a_gpu):
             setup(config)
     else:
         assert is_exact(config) == on_gpu == in_force(config)
+
+
+@pytest.mark.parametrize(("parts", "set_to", "threads"), [(1, 0, 5), (1, 3, 3), (4, 1, 4)])
+def test_how_many_threads_are_at_work(parts, set_to, threads, monkeypatch):
+    monkeypatch.setattr("a2c.runtime.allowed_cores", lambda: 5)
+    monkeypatch.setattr(tf.config.threading, "get_intra_op_parallelism_threads", lambda: set_to)
+    assert threads_at_work(parts) == threads
 
 
 @pytest.mark.parametrize("numerics", ["exact", "fast"])

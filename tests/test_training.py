@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -204,6 +205,28 @@ def test_resuming_a_finished_run_does_nothing(run_dir):
     assert metrics(run_dir) == before[1]
     longer = config.model_copy(update={"total_env_steps": 128})
     assert train(longer, run_dir, resume=True).counters.env_steps == 128
+
+
+def test_it_is_told_where_the_bits_will_be_others(run_dir, monkeypatch):
+    config, told = small_config(env={"id": "Catch"}, total_env_steps=32, logging={"tensorboard": False}), []
+
+    def go_on(updates: int) -> list[str]:
+        told.clear()
+        train(config.model_copy(update={"total_env_steps": 32 * updates}), run_dir, resume=True, warn=told.append)
+        return told
+
+    train(config, run_dir)
+    machine = read_checkpoint(step_files(run_dir / "checkpoints")[-1]).meta["machine"]
+    assert re.fullmatch(r".+, \d+ threads", machine)
+    assert go_on(2) == []
+    monkeypatch.setattr("a2c.checkpoint.threads_at_work", lambda parts: 1000 * parts)
+    (sentence,) = go_on(3)
+    assert sentence.startswith(f"step-000000000064.npz was written on '{machine}', and this is '")
+    assert sentence.endswith(", 1000 threads': the run goes on, but not to the same bits.")
+    assert go_on(4) == []
+    monkeypatch.setattr("a2c.training.versions", lambda: {"tensorflow": "1.0"})
+    others = "was made with other versions than those here: it goes on, but not to the same bits."
+    assert go_on(5) == [f"{run_dir} {others}"]
 
 
 JUDGED = {"every_env_steps": 100, "episodes": 10}  # of 320 steps, 32 an update: after 128, 224, 320
