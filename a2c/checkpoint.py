@@ -25,12 +25,11 @@ from a2c.archive import DamagedError, read_archive, write_archive
 from a2c.cluster import LAUNCHED
 from a2c.config import Config, CrashError, UserError, build_config, dump_config, env_slug
 from a2c.learner import Learner, build_learner
-from a2c.machine import processor
 from a2c.metrics import WINDOW, Counters
 from a2c.model import weight_shapes
 from a2c.replicas import ALONE, Replicas, from_text, to_text
 from a2c.rollout import RolloutCollector
-from a2c.runtime import threads_at_work
+from a2c.runtime import machine
 
 FORMAT = 2
 _UNSEALED = 1  # the format before: no checksum, and other games from the same seed, so fit for evaluation alone
@@ -126,7 +125,7 @@ class Checkpoints:
         meta = {
             "format": FORMAT,
             "versions": versions(),
-            "machine": self.machine(),
+            "machine": machine(self.learner.parts),
             "config": dump_config(self.config),
             "counters": self.counters.state(),
         }
@@ -141,10 +140,6 @@ class Checkpoints:
         for file in older[: max(0, len(older) + 1 - self.config.checkpoint.keep)]:
             file.unlink()
         self._saved_at = time.monotonic()
-
-    def machine(self) -> str:
-        """What else the last bits of the run depend on here."""
-        return f"{processor()}, {threads_at_work(self.learner.parts)} threads"
 
     def _gathered(self, learned: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
         """The states of the collectors of all workers, which are to have learned the same."""

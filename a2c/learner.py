@@ -342,7 +342,7 @@ def compiled(
 
 
 def _as_operation(trace: Any, name: str) -> Callable[..., Any]:
-    """A trace in the form of one operation on flat tensors, for what is called at every step.
+    """A trace in the form of one operation on flat tensors or arrays, for what is called at every step.
 
     The call costs a fifth. And where no control flow is in it, all of it runs in the calling thread, on that thread's
     core, one operation after the other; as a function it is handed to a thread of TensorFlow's, which has to be woken,
@@ -352,9 +352,9 @@ def _as_operation(trace: Any, name: str) -> Callable[..., Any]:
     """
     captured, dtypes, rewrites = trace.captured_inputs, [output.dtype for output in trace.outputs], graph_rewrites()
 
-    def execute(*tensors: tf.Tensor) -> Any:
+    def execute(*inputs: tf.Tensor | np.ndarray) -> Any:
         outputs = tf.raw_ops.StatefulPartitionedCall(
-            args=[*tensors, *captured], Tout=dtypes, f=trace, config_proto=rewrites, name=name
+            args=[*inputs, *captured], Tout=dtypes, f=trace, config_proto=rewrites, name=name
         )
         return tf.nest.pack_sequence_as(trace.structured_outputs, outputs)
 
@@ -364,7 +364,8 @@ def _as_operation(trace: Any, name: str) -> Callable[..., Any]:
 def _array_or_tensor(value: Any) -> Any:
     """An operation reads an array where it is, and is done with it when it returns; a tensor is a copy of a copy.
 
-    So no function may return what it was given: that would change as the array does.
+    So no function may return what it was given, or keep it in a variable: that would change as the array does. (An
+    array is copied once where it is not contiguous, or starts at no multiple of 64 bytes.)
     """
     return value if isinstance(value, np.ndarray) else tf.convert_to_tensor(value)
 

@@ -73,7 +73,7 @@ class RolloutCollector:
             ends=np.empty(shape, np.bool_),
             final_values=np.zeros(shape, np.float32),
             behaviour_logits=np.empty((*shape, self.envs.num_actions), np.float32),
-            bootstrap_observation=np.empty_like(self.observations),
+            bootstrap_observation=_aligned(self.observations.shape, self.observations.dtype),
         )
         episodes = self.play_groups(rollout)
         self.draws += shape[0]

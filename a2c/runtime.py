@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from a2c.config import Config, RuntimeConfig, UserError
 from a2c.envs import is_native
-from a2c.machine import allowed_cores
+from a2c.machine import allowed_cores, processor, processor_features
 
 # Grappler passes that change the last bits of a graph's results against eager execution. The networks need the first
 # two off (the second for tanh, and for everything in bfloat16); the third is for a loss that divides by a constant.
@@ -73,9 +73,12 @@ def parts_of(config: Config) -> int:
     return threads if is_one_device and has_emulators and share >= FEWEST_ENVS and rest == 0 else 1
 
 
-def threads_at_work(parts: int) -> int:
-    """How many threads of this process a run in so many parts computes with; its last bits depend on it."""
-    return parts if parts > 1 else tf.config.threading.get_intra_op_parallelism_threads() or allowed_cores()
+def machine(parts: int) -> str:
+    """In words, what the last bits of a run in so many parts depend on beside versions: where it differs, they may."""
+    features = zlib.crc32(" ".join(sorted(processor_features())).encode())  # many processors have the same name
+    threads = parts if parts > 1 else tf.config.threading.get_intra_op_parallelism_threads() or allowed_cores()
+    words = f"{processor()} (features {features:08x}), threads {threads}, parts {parts}"
+    return f"{words}, GPU" if sees_gpu() else words
 
 
 def _operations_can_have_one_thread() -> bool:

@@ -28,7 +28,7 @@ from a2c.metrics import Counters, Record, Writers, make_record
 from a2c.progress import Progress
 from a2c.replicas import Replicas, demand_agreement, from_text, open_replicas, to_text
 from a2c.rollout import build_collector
-from a2c.runtime import parts_of, setup
+from a2c.runtime import machine, parts_of, setup
 from a2c.show.game import choose
 from a2c.show.thumbnail import Gif, thumbnail
 from a2c.trajectory import Episode
@@ -103,8 +103,6 @@ def train(
                 f"{config.env.id} is no function of its seed and actions, or is another version. They start new games, "
                 "and the run goes on, but not exactly."
             )
-        if saved is not None and replicas.is_chief:
-            _tell_of_another_machine(saved, checkpoints.machine(), warn)
         writers = None
         with _saving(run_dir, config):
             if saved is None:
@@ -121,6 +119,8 @@ def train(
             judge = Judge(learner, config, run_dir, counters, writers, stop, view, replicas)
             games = Games(counters, replicas)
             finished = counters.finished(config)
+            if saved is not None and replicas.is_chief and not finished:
+                _tell_of_another_machine(saved, machine(parts), warn)
             stopping, _ = replicas.consult(stop.signal is not None, False)
             if counters.evaluation_due(config):  # the session before was stopped in it
                 evaluation, stopping = judge()
@@ -388,7 +388,7 @@ def _tell_of_another_machine(saved: Saved, here: str, warn: Callable[[str], None
     if there != here:
         warn(
             f"{saved.path.name} was written on {shown(there)}, and this is {here!r}: the run goes on, "
-            "but not to the same bits."
+            "but its bits may be others."
         )
 
 

@@ -3,7 +3,6 @@
 import io
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -20,10 +19,10 @@ from killing import scalars
 from PIL import Image
 from tensorflow.python.summary.summary_iterator import summary_iterator
 
-from a2c.checkpoint import read_checkpoint, step_files
+from a2c.checkpoint import Saved, read_checkpoint, step_files
 from a2c.config import UserError
 from a2c.metrics import TensorBoardWriter
-from a2c.training import train
+from a2c.training import _tell_of_another_machine, train
 
 TIMES = ("seconds", "steps_per_second")
 
@@ -207,7 +206,7 @@ def test_resuming_a_finished_run_does_nothing(run_dir):
     assert train(longer, run_dir, resume=True).counters.env_steps == 128
 
 
-def test_it_is_told_where_the_bits_will_be_others(run_dir, monkeypatch):
+def test_it_is_told_where_the_bits_may_be_others(run_dir, monkeypatch):
     config, told = small_config(env={"id": "Catch"}, total_env_steps=32, logging={"tensorboard": False}), []
 
     def go_on(updates: int) -> list[str]:
@@ -216,17 +215,39 @@ def test_it_is_told_where_the_bits_will_be_others(run_dir, monkeypatch):
         return told
 
     train(config, run_dir)
-    machine = read_checkpoint(step_files(run_dir / "checkpoints")[-1]).meta["machine"]
-    assert re.fullmatch(r".+, \d+ threads", machine)
+    there = read_checkpoint(step_files(run_dir / "checkpoints")[-1]).meta["machine"]
     assert go_on(2) == []
-    monkeypatch.setattr("a2c.checkpoint.threads_at_work", lambda parts: 1000 * parts)
-    (sentence,) = go_on(3)
-    assert sentence.startswith(f"step-000000000064.npz was written on '{machine}', and this is '")
-    assert sentence.endswith(", 1000 threads': the run goes on, but not to the same bits.")
+    for module in ("checkpoint", "training"):
+        monkeypatch.setattr(f"a2c.{module}.machine", lambda parts: f"another in {parts}")
+    assert go_on(2) == []  # there is nothing to do
+    assert go_on(3) == [
+        f"step-000000000064.npz was written on '{there}', and this is 'another in 1': "
+        "the run goes on, but its bits may be others."
+    ]
     assert go_on(4) == []
     monkeypatch.setattr("a2c.training.versions", lambda: {"tensorflow": "1.0"})
     others = "was made with other versions than those here: it goes on, but not to the same bits."
     assert go_on(5) == [f"{run_dir} {others}"]
+
+
+@pytest.mark.parametrize(
+    ("meta", "said"),
+    [
+        ({}, None),  # of an older version
+        ({"machine": "here"}, None),
+        ({"machine": None}, "on null,"),
+        ({"machine": ["here"]}, "on ['here'],"),
+        ({"machine": "\x1b[2J" * 10**5}, "'\\x1b[2J"),
+    ],
+)
+def test_whatever_a_checkpoint_says_of_its_machine_is_one_short_sentence(meta, said):
+    told = []
+    _tell_of_another_machine(Saved(Path("step.npz"), small_config(), meta, {}), "here", told.append)
+    assert len(told) == (said is not None)
+    for sentence in told:
+        assert said in sentence
+        assert sentence.isprintable()
+        assert len(sentence) < 250
 
 
 JUDGED = {"every_env_steps": 100, "episodes": 10}  # of 320 steps, 32 an update: after 128, 224, 320

@@ -270,7 +270,7 @@ class Clock:
         return call
 
     def timed_work(self, row: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The same for a compiled function, to the end of its work."""
+        """The same for a compiled function, to the end of its work; where it makes tensors of arrays, that is in it."""
 
         def work(*inputs: Any) -> Any:
             outputs = function(*inputs)
