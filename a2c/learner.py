@@ -239,7 +239,10 @@ class Learner:
 
     def _cut(self, batch: tf.Tensor) -> list[tf.Tensor]:
         """A batch [N, ...] in `parts` of N / parts rows, in their order."""
-        return [batch] if self.parts == 1 else tf.split(batch, self.parts)
+        if self.parts == 1:
+            return [batch]
+        parts = tf.split(tf.reshape(batch, [self.parts, -1]), self.parts)  # long rows are not copied
+        return [tf.reshape(part, [-1, *batch.shape[1:]]) for part in parts]
 
     def _pass(self, observations: tf.Tensor, bootstrap_observations: tf.Tensor) -> tuple[tf.Tensor, ...]:
         """Logits [n, A] and values [n] of one part, then its bootstrap values [b].
