@@ -169,6 +169,7 @@ def test_best_is_the_best_full_window(trained, tmp_path):
         """Stands for learner, model and optimizer at once: nothing of theirs is saved here."""
 
         variables = ()
+        parts = 1
 
         @property
         def model(self):
