@@ -33,6 +33,7 @@ from install import HERE, LeftOutError, last_error, virtual_environment
 
 from a2c.config import UserError, dump_config, load_config, nearest
 from a2c.envs import Game, atari_game, game_names
+from a2c.machine import processor
 
 Round = dict[str, dict[str, float]]  # contestant -> what was measured
 
@@ -278,10 +279,8 @@ def aligned(rows: list[list[str]]) -> list[str]:
 
 def machine() -> dict[str, str]:
     """Processor, cores, system, and the Python of all contestants."""
-    about = Path("/proc/cpuinfo")
-    model = re.search(r"model name\s*: (.*)", about.read_text(encoding="utf-8")) if about.exists() else None
     return {
-        "processor": model[1] if model else platform.processor(),
+        "processor": processor(),
         "cores": f"{os.cpu_count()} cores",
         "system": platform.platform(),
         "python": f"Python {platform.python_version()}",

@@ -280,6 +280,21 @@ def test_features_of_the_processor(monkeypatch):
     assert find(doctor.check_processor(), "processor").status == "ok"
 
 
+X86 = "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\nmodel name\t: AMD EPYC\nstepping\t: 1\n\n"
+ARM = "processor\t: 0\nBogoMIPS\t: 243.75\nFeatures\t: fp asimd\nCPU part\t: 0xd0c\n\n"
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "name"), [(X86, "AMD EPYC, family 25 model 17"), (ARM, "Neoverse"), (None, "Neoverse")]
+)
+def test_a_processor_is_told_by_more_than_a_name_that_many_have(cpuinfo, name, tmp_path, monkeypatch):
+    if cpuinfo:
+        (tmp_path / "cpuinfo").write_text(cpuinfo * 2)
+    monkeypatch.setattr(machine, "_CPUINFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr(machine.platform, "processor", lambda: "Neoverse")
+    assert machine.processor() == name
+
+
 def test_clock_and_encoding(monkeypatch):
     assert list(doctor.check_surroundings()) == []
     monkeypatch.setattr(time, "time", lambda: 0.0)

@@ -116,7 +116,7 @@ def test_the_interval_of_the_mean():
 )
 def test_the_interval_covers_the_mean_as_often_as_it_should(games_played, least):
     rng = np.random.default_rng(1)
-    samples = rng.gamma(2.0, 1.0, (400, games_played))
+    samples = rng.gamma(2.0, 1.0, (200, games_played))
     covered = [low <= 2.0 <= high for low, high in map(mean_interval, samples)]
     assert least <= np.mean(covered) <= 0.97
 
