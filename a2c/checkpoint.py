@@ -24,6 +24,7 @@ import numpy as np
 from a2c.archive import DamagedError, read_archive, write_archive
 from a2c.cluster import LAUNCHED
 from a2c.config import Config, CrashError, UserError, build_config, dump_config, env_slug
+from a2c.files import demand_there
 from a2c.learner import Learner, build_learner
 from a2c.metrics import WINDOW, Counters
 from a2c.model import weight_shapes
@@ -318,8 +319,7 @@ def find_checkpoint(path: Path, warn: Callable[[str], None] = lambda text: None)
     Raises:
         UserError: where there is none.
     """
-    if not path.exists():
-        raise UserError(f"There is no run folder or checkpoint {path}.")
+    demand_there(path)
     if path.is_file():
         return read_checkpoint(path)
     folder = path / "checkpoints"

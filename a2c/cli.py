@@ -25,6 +25,7 @@ from typer.exceptions import TyperException
 
 from a2c import __version__
 from a2c.config import Config, UserError, all_keys, changed, env_slug, load_config, preset_names
+from a2c.files import demand_there
 
 if TYPE_CHECKING:
     from a2c.analysis.jobs import Place
@@ -289,6 +290,7 @@ def train(
         "optimizer.on_nan": on_nan and on_nan.value,
     }
     settings, source = load_config(config=config, env_id=env, overrides=overrides, assignments=set_ or [])
+    _demand_env(settings.env.id)
     if seeds is not None:
         _train_seeds(settings, seeds, run_dir, jobs, cluster, quiet=quiet)
         return
@@ -354,6 +356,8 @@ def eval_(
 ) -> None:
     """Play whole games with raw scores: one agent in full, several as a table."""
     _check_target(json_file)
+    for path in paths:
+        demand_there(path)
     evaluation, checkpoint = quietly("a2c.evaluation"), quietly("a2c.checkpoint")
     runs = list(dict.fromkeys(run for path in paths for run in checkpoint.find_runs(path)))
     environment = {"env_id": env, "protocol": protocol and protocol.value}
@@ -430,6 +434,8 @@ def compare(
         raise UserError("--only chooses parts of --eager; leave it out here.")
     if cluster is not None and loop:
         raise UserError("--loop takes seconds and runs here; leave --cluster out.")
+    for env_id in env or ():
+        _demand_env(env_id)
     comparing, report = quietly("a2c.analysis.compare"), quietly("a2c.analysis.report")
     try:
         with _place(cluster) as place:
@@ -486,6 +492,7 @@ def bench(
     _check_target(json_file)
     overrides = {"runtime.mode": _mode(eager, mode)}
     settings, source = load_config(config=config, env_id=env, overrides=overrides, assignments=set_ or [])
+    _demand_env(settings.env.id)
     benching = quietly("a2c.analysis.bench")
     then = None if compare_to is None else benching.read_bench(compare_to)
     with _view().part("timing", benching.ROUNDS) as part:
@@ -564,6 +571,7 @@ def export(
     as_json: Annotated[bool, typer.Option("--json", help="Print card.json instead of a table.")] = False,
 ) -> None:
     """Write the network for other programs, as SavedModel and ONNX, checked, with a card."""
+    demand_there(path)
     exporting = quietly("a2c.export")
     with err.status("exporting"):
         written = exporting.export(
@@ -638,6 +646,7 @@ def watch(
     _check_target(json_file)
     if terminal and out_path is not None:
         raise UserError("--terminal writes no video, so --out has no meaning there; give one of them.")
+    demand_there(path)
     watching = quietly("a2c.show.watch")
     request = watching.Request(path, env, episode.value, episodes, greedy, seed, saliency and saliency.value)
     stages = quietly("a2c.progress").StageBars(err) if err.is_terminal else None
@@ -756,10 +765,16 @@ def _resume(config: Config, run_dir: Path, *, quiet: bool) -> None:
 
 
 def _stored_config(run_dir: Path, env_id: str | None) -> Config:
+    demand_there(run_dir)
     checkpoint = quietly("a2c.checkpoint")
     saved = checkpoint.find_checkpoint(run_dir)
     checkpoint.demand_trust(saved, env_id)
     return saved.config  # type: ignore[no-any-return]
+
+
+def _demand_env(env_id: str) -> None:
+    """Of a mistake in a name nobody should hear only after the seconds in which TensorFlow is imported."""
+    import_module("a2c.envs").demand_env(env_id)
 
 
 def _gives_steps(steps: int | None, assignments: list[str] | None) -> bool:

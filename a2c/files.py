@@ -13,6 +13,16 @@ from typing import BinaryIO
 from a2c.config import UserError
 
 
+def demand_there(path: Path) -> None:
+    """Refuse the path of a run or checkpoint where nothing is.
+
+    Raises:
+        UserError: if so.
+    """
+    if not path.exists():
+        raise UserError(f"There is no run folder or checkpoint {path}.")
+
+
 @contextmanager
 def replacing(path: Path, also: Sequence[Path] = ()) -> Iterator[BinaryIO]:
     """A new file that takes the place of `path`, and of the names `also`, when the block ends well.

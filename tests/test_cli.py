@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from conftest import small_config
 
 import a2c
@@ -42,6 +43,34 @@ def test_quick_answers_do_not_import_tensorflow(arguments):
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr
     assert result.stdout
+
+
+@pytest.mark.parametrize(
+    "command", ["train --env Pongg", "bench --env Pongg", "compare --eager --env Catch --env Pongg"]
+)
+def test_an_environment_that_is_not_there_is_told_without_tensorflow(command):
+    result = without_tensorflow(*command.split())
+    assert (result.returncode, result.stdout) == (2, ""), result.stderr
+    assert "There is no environment 'Pongg' (env.id)" in result.stderr
+    assert "Did you mean Pong" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["eval . nowhere", "resume nowhere", "watch nowhere", "export nowhere"])
+def test_a_run_that_is_not_there_is_told_without_tensorflow(command):
+    result = without_tensorflow(*command.split())
+    assert (result.returncode, result.stdout) == (2, ""), result.stderr
+    assert "There is no run folder or checkpoint nowhere." in result.stderr
+
+
+def without_tensorflow(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command as `python -m a2c` does; one that imports TensorFlow ends with other words and another code."""
+    code = (
+        "import atexit, os, sys; from a2c.cli import main\n"
+        "imported = lambda: {'tensorflow', 'keras'} & set(sys.modules)\n"
+        "atexit.register(lambda: imported() and os._exit(99))\n"
+        "main()"
+    )
+    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60)
 
 
 def test_version():
@@ -122,7 +151,8 @@ def test_shell_completion_knows_games_presets_and_keys(typed, offered):
     ],
 )
 def test_a_mistake_is_one_sentence_on_stderr_and_exit_code_2(tmp_path, monkeypatch, capsys, arguments, sentence):
-    """In this process, which has TensorFlow loaded already: what `main` does with an error is all that counts."""
+    """In this process, where TensorFlow runs already: what `main` does with an error is all that counts."""
+    tf.zeros(1)  # else the first preset that is refused would decide on its threads, and the next be told so
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["a2c", *arguments])
     with pytest.raises(SystemExit) as stopped:

@@ -100,6 +100,20 @@ def share_of_group(config: EnvConfig, groups: int) -> tuple[EnvConfig, list[int 
     return config.model_copy(update={"num_envs": config.num_envs // groups, "threads": 1}), cores
 
 
+def demand_env(env_id: str) -> None:
+    """Refuse an id that no environment has, without making one.
+
+    Of `module:Id-v0` nothing is looked at: the module is code, which may expect what training sets up before it.
+
+    Raises:
+        UserError: if there is no such environment.
+    """
+    if atari_game(env_id) is None and ":" not in env_id:
+        from a2c.envs.gymnasium import find_spec
+
+        find_spec(env_id)
+
+
 def is_native(config: EnvConfig) -> bool:
     """Whether C++ threads emulate it, which leave Python to others meanwhile."""
     return config.backend == "native" and atari_game(config.id) is not None
