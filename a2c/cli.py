@@ -774,7 +774,9 @@ def _stored_config(run_dir: Path, env_id: str | None) -> Config:
 
 def _demand_env(env_id: str) -> None:
     """Of a mistake in a name nobody should hear only after the seconds in which TensorFlow is imported."""
-    import_module("a2c.envs").demand_env(env_id)
+    from a2c.envs import demand_env
+
+    demand_env(env_id)
 
 
 def _gives_steps(steps: int | None, assignments: list[str] | None) -> bool:

@@ -1,4 +1,4 @@
-"""Files and folders that are whole or not there: written under a temporary name, synced, then renamed."""
+"""Files and folders: those we write are whole or not there; those a user names are to be there."""
 
 from __future__ import annotations
 

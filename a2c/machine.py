@@ -13,7 +13,7 @@ _NVIDIA, _DISPLAY = "0x10de", "0x03"  # PCI vendor, and how the class of a displ
 
 
 def processor() -> str:
-    """Its name, on x86 with family and model, by which it can be told: a hypervisor may give many the same name."""
+    """Its name; on x86, where Linux says, with family and model: a hypervisor may give many the same name."""
     name = _cpuinfo("model name") or platform.processor() or platform.machine()
     family, model = _cpuinfo("cpu family"), _cpuinfo("model")
     return f"{name}, family {family} model {model}" if family and model else name

@@ -63,7 +63,7 @@ def test_a_run_that_is_not_there_is_told_without_tensorflow(command):
 
 
 def without_tensorflow(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command as `python -m a2c` does; one that imports TensorFlow ends with other words and another code."""
+    """Run a command as `python -m a2c` does; one that has imported TensorFlow ends with code 99."""
     code = (
         "import atexit, os, sys; from a2c.cli import main\n"
         "imported = lambda: {'tensorflow', 'keras'} & set(sys.modules)\n"

@@ -22,6 +22,7 @@ __all__ = [
     "action_names",
     "atari_game",
     "clips_rewards",
+    "demand_env",
     "episode_seed",
     "game_names",
     "games",
@@ -109,9 +110,9 @@ def demand_env(env_id: str) -> None:
         UserError: if there is no such environment.
     """
     if atari_game(env_id) is None and ":" not in env_id:
-        from a2c.envs.gymnasium import find_spec
+        from a2c.envs.gymnasium import registered_spec
 
-        find_spec(env_id)
+        registered_spec(env_id)
 
 
 def is_native(config: EnvConfig) -> bool:

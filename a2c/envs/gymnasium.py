@@ -238,7 +238,7 @@ def registered_envs(config: EnvConfig, *, filmed: bool = False) -> ScalarEnvs:
         UserError: if there is no such environment, if it cannot be made, if its spaces are of another kind, or if it
             is to be `filmed` and renders no pictures.
     """
-    spec = find_spec(config.id)
+    spec = registered_spec(config.id)
     options = {"screen_size": config.screen_size} if spec.id == TOYS["Catch"] else {}
 
     def make() -> Env:
@@ -262,7 +262,7 @@ def registered_envs(config: EnvConfig, *, filmed: bool = False) -> ScalarEnvs:
     return ScalarEnvs(make, config.num_envs, frames_per_step=1, name=config.id)
 
 
-def find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
+def registered_spec(env_id: str) -> gym.envs.registration.EnvSpec:
     """What Gymnasium knows of a toy, a registered id, or `module:Id-v0`, whose module is imported.
 
     Raises:
