@@ -111,6 +111,7 @@ def test_the_interval_of_the_mean():
     [
         pytest.param(10, 400, 0.90, marks=pytest.mark.slow),
         (20, 200, 0.90),
+        pytest.param(20, 400, 0.90, marks=pytest.mark.slow),
         pytest.param(50, 400, 0.92, marks=pytest.mark.slow),
     ],
 )

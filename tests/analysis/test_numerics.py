@@ -89,16 +89,25 @@ def one_ulp(value):
 BETWEEN = [path.replace("/", "_") for path in VARIABLES[1:-1]]  # slots have such names
 
 
-@pytest.mark.parametrize("optimizer", ["rmsprop", "adam"])
-def test_one_ulp_planted_at_a_stage_is_found_at_exactly_that_stage(optimizer):
-    """At every stage that is not of one variable, and at those of the first variable and of the last."""
+@pytest.mark.parametrize(
+    ("optimizer", "left_out", "stages"),
+    [
+        ("rmsprop", BETWEEN, 6),
+        ("adam", BETWEEN, 24),
+        pytest.param("rmsprop", [], 14, marks=pytest.mark.slow),
+        pytest.param("adam", [], 44, marks=pytest.mark.slow),
+    ],
+    ids=["rmsprop", "adam", "rmsprop-all", "adam-all"],
+)
+def test_one_ulp_planted_at_any_stage_is_found_at_exactly_that_stage(optimizer, left_out, stages):
+    """Of the stages that each variable has, the first variable's and the last one's; the slow suite has all."""
     eager, graph = learners(name=optimizer)
     (trajectory,) = trajectories(1)
     names = [stage.stage for stage in numerics.find_where(eager, graph, [trajectory]).stages]
     if optimizer == "rmsprop":
         names = [name for name in names if name.startswith(("slot", "weight"))]  # the rest is as with Adam
-    names = [name for name in names if not any(between in name.replace("/", "_") for between in BETWEEN)]
-    assert len(names) == {"adam": 24, "rmsprop": 6}[optimizer]
+    names = [name for name in names if not any(variable in name.replace("/", "_") for variable in left_out)]
+    assert len(names) == stages
     for planted in names:
         eager, graph = learners(name=optimizer)
         where = numerics.find_where(
