@@ -74,41 +74,60 @@ def differing(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> li
 
 # powers of two would be multiplied and divided by without rounding, in whatever order
 ODD_NUMBERS = {"gamma": 0.97, "value_loss_coef": 0.41, "entropy_coef": 0.033}
-COMBINATIONS = list(
-    itertools.product(NETWORKS, ["float32", "mixed_bfloat16"], ["rmsprop", "adam"], [1.0, 0.95], [False, True])
-)
+SETTINGS = (tuple(NETWORKS), ("float32", "mixed_bfloat16"), ("rmsprop", "adam"), (1.0, 0.95), (False, True))
 
 
-def is_quick(network: str, precision: str, optimizer: str, gae_lambda: float, normalized: bool) -> bool:
-    """A half of them, with every pair of settings; of IMPALA, the slowest, a quarter."""
-    if network == "impala":
-        return (optimizer == "adam") == (gae_lambda < 1) == normalized
-    return ((optimizer == "adam") + (gae_lambda < 1) + normalized) % 2 == 0
+def eight(other: bool) -> list[tuple]:
+    """Combinations that hold each pair of settings: an orthogonal array, and another that shares none with it."""
+    found = []
+    for network, precision in itertools.product(range(4), range(2)):
+        low, high = network & 1, network >> 1
+        row = (network, precision, precision ^ low ^ other, precision ^ high, precision ^ low ^ high)
+        found.append(tuple(values[i] for values, i in zip(SETTINGS, row, strict=True)))
+    return found
 
 
-QUICK = [(*combination, 50) for combination in COMBINATIONS if is_quick(*combination)]
-ALL = [pytest.param(*combination, 200, marks=pytest.mark.slow) for combination in COMBINATIONS]
+UPDATES = [
+    *((*combination, 10) for combination in eight(False)),
+    *(pytest.param(*combination, 25, marks=pytest.mark.integration) for combination in eight(True)),
+    *(pytest.param(*combination, 200, marks=pytest.mark.slow) for combination in itertools.product(*SETTINGS)),
+]
 
 
-@pytest.mark.parametrize(("network", "precision", "optimizer", "gae_lambda", "normalized", "updates"), [*QUICK, *ALL])
+def test_every_pair_of_settings_is_among_eight_combinations():
+    for combinations in (eight(False), eight(True)):
+        for one, other in itertools.combinations(range(5), 2):
+            pairs = {(each[one], each[other]) for each in combinations}
+            assert len(pairs) == len(SETTINGS[one]) * len(SETTINGS[other])
+    assert len({*eight(False), *eight(True)}) == 16
+
+
+@pytest.mark.parametrize(("network", "precision", "optimizer", "gae_lambda", "normalized", "updates"), UPDATES)
 def test_every_combination_gives_the_same_bits_in_both_modes(
     network, precision, optimizer, gae_lambda, normalized, updates
 ):
-    """200 updates of every supported combination, 50 of the quick ones; a schedule where advantages are normalised."""
+    """200 updates of every supported combination, 10 or 25 of eight; a schedule where advantages are normalised."""
     runtime.setup(RuntimeConfig(precision=precision))
     space, model = NETWORKS[network]
     applied = {"name": optimizer, "max_grad_norm": 0.37, "schedule": "linear" if normalized else "constant"}
     estimator = {"gae_lambda": gae_lambda, "normalize_advantages": normalized, **ODD_NUMBERS}
     eager, graph = (
-        run(run_config(model, applied, mode, precision, **estimator), space, updates, act_every=10)
+        run(run_config(model, applied, mode, precision, **estimator), space, updates, act_every=5)
         for mode in ("eager", "graph")
     )
     assert differing(eager, graph) == []
     assert len({eager[f"total_loss {step}"].tobytes() for step in range(updates)}) == updates
 
 
-@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
-@pytest.mark.parametrize("name", ["nature", "impala"])
+@pytest.mark.parametrize(
+    ("name", "precision"),
+    [
+        ("nature", "float32"),
+        pytest.param("nature", "mixed_bfloat16", marks=pytest.mark.integration),
+        pytest.param("impala", "float32", marks=pytest.mark.integration),
+        pytest.param("impala", "mixed_bfloat16", marks=pytest.mark.integration),
+    ],
+)
 def test_eager_and_graph_give_the_same_bits_at_the_size_of_atari(name, precision):
     """Kernels and threads divide 96 images of 84 x 84 in other ways than a few small ones."""
     runtime.setup(RuntimeConfig(precision=precision))
@@ -127,7 +146,10 @@ def test_the_same_seed_gives_the_same_bits_again_and_another_seed_others():
     assert {"policy/kernel", "logits 0", "total_loss 0"} <= set(differing(first, other))
 
 
-@pytest.mark.parametrize("network", ["mlp", "small standardized", "impala"])
+@pytest.mark.parametrize(
+    "network",
+    ["mlp", *(pytest.param(name, marks=pytest.mark.integration) for name in ("small standardized", "impala"))],
+)
 def test_xla_runs_and_is_close_to_graph(network):
     """Three updates; XLA fuses and reorders sums, so all agrees within 1e-3 relative and 1e-5 absolute.
 
