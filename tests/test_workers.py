@@ -22,8 +22,10 @@ from a2c.archive import read_archive
 from a2c.checkpoint import read_checkpoint, step_files
 from a2c.config import dump_config
 
-ENV_STEPS = 20_000  # 79 updates; later the rounding of the first has grown, as that of any other does
-EVALUATIONS = {"evaluation": {"episodes": 5, "every_env_steps": 7_000}}
+pytestmark = pytest.mark.integration
+
+ENV_STEPS = 10_000  # 40 updates; later the rounding of the first has grown, as that of any other does
+EVALUATIONS = {"evaluation": {"episodes": 5, "every_env_steps": 3_500}}
 ROUNDING = 1e-5  # of weights of up to 1
 LOST_SECONDS = 60  # in which a worker notices that another is gone
 
@@ -106,7 +108,7 @@ def assert_as_one_process(folder: Path, shared: Path, number: int, **settings: o
 
 
 def test_workers_that_are_killed_or_stopped_go_on_to_the_same_bits(tmp_path, undisturbed):
-    kills = [(1, signal.SIGKILL), (0, signal.SIGKILL), (1, signal.SIGTERM)]
+    kills = [(0, signal.SIGKILL), (1, signal.SIGTERM)]  # the end of worker 1 by SIGKILL is below, and in ten kills
     assert_ends_as_undisturbed(tmp_path, undisturbed, kills, ENV_STEPS, seed=0)
 
 
@@ -160,7 +162,7 @@ def test_the_end_of_a_worker_is_heard_while_the_chief_plays_an_evaluation(tmp_pa
         wait_for_steps(metrics, 2_900)
         steps = -1
         while steps != (steps := last_env_steps(metrics)):  # it has stopped to train
-            time.sleep(3)
+            time.sleep(2)
         os.kill(workers.processes[1].pid, kind)
         codes = workers.wait(LOST_SECONDS)
         assert codes == ([1, -9] if kind == signal.SIGKILL else [0, 0])
@@ -170,7 +172,7 @@ def test_the_end_of_a_worker_is_heard_while_the_chief_plays_an_evaluation(tmp_pa
 
 
 def test_checkpoints_by_the_clock_are_made_by_all_once_each_time(tmp_path):
-    config = catch(2, env_steps=10_000_000, checkpoint={"every_updates": 10**9, "every_minutes": 0.05, "keep": 1000})
+    config = catch(2, env_steps=10_000_000, checkpoint={"every_updates": 10**9, "every_minutes": 0.03, "keep": 1000})
     settings = write_settings(tmp_path, "run", config)
     with some_hosts(2) as hosts, session(hosts, [settings] * 2) as workers:
         while len(step_files(tmp_path / "run" / "checkpoints")) < 5:
@@ -178,7 +180,7 @@ def test_checkpoints_by_the_clock_are_made_by_all_once_each_time(tmp_path):
         workers.processes[0].terminate()
         assert workers.wait() == [0, 0]
     times = [file.stat().st_mtime for file in step_files(tmp_path / "run" / "checkpoints")][1:-1]
-    assert all(later - earlier > 2 for earlier, later in itertools.pairwise(times))
+    assert all(later - earlier > 1.2 for earlier, later in itertools.pairwise(times))
 
 
 def test_a_longer_run_goes_on_where_the_others_do_not_see_the_folder(tmp_path):
