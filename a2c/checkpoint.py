@@ -15,17 +15,18 @@ import os
 import re
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from a2c.algorithms.algorithm import Algorithm, algorithm_class
+from a2c.algorithms.policy import Policy
 from a2c.archive import DamagedError, read_archive, write_archive
 from a2c.cluster import LAUNCHED
 from a2c.config import Config, CrashError, UserError, build_config, dump_config, env_slug
 from a2c.files import demand_there
-from a2c.learner import Learner, build_learner
 from a2c.metrics import WINDOW, Counters
 from a2c.model import weight_shapes
 from a2c.replicas import ALONE, Replicas, from_text, to_text
@@ -73,7 +74,7 @@ class Saved(NamedTuple):
 
 
 class Checkpoints:
-    """Saves and restores one run: its learner, counters, and the collectors of all its workers.
+    """Saves and restores one run: its algorithm, counters, and the collectors of all its workers.
 
     The chief alone touches the folder; the others come to `save` and `restore` with it.
     """
@@ -83,14 +84,14 @@ class Checkpoints:
         run_dir: Path,
         config: Config,
         *,
-        learner: Learner,
+        algorithm: Algorithm,
         collector: RolloutCollector,
         counters: Counters,
         replicas: Replicas = ALONE,
     ) -> None:
         self.folder = run_dir / "checkpoints"
         self.config = config
-        self.learner = learner
+        self.algorithm = algorithm
         self.collector = collector
         self.counters = counters
         self.replicas = replicas
@@ -115,7 +116,7 @@ class Checkpoints:
             OSError: where it cannot be written; those of before are as they were.
             CrashError: where the workers have not all the same network and optimizer.
         """
-        learned = learner_arrays(self.learner)
+        learned = learned_arrays(self.algorithm)
         collectors = self._gathered(learned)
         if not self.replicas.is_chief:
             return
@@ -126,7 +127,7 @@ class Checkpoints:
         meta = {
             "format": FORMAT,
             "versions": versions(),
-            "machine": machine(self.learner.parts),
+            "machine": machine(self.algorithm.parts),
             "config": dump_config(self.config),
             "counters": self.counters.state(),
         }
@@ -171,8 +172,9 @@ class Checkpoints:
                 f"{saved.path} is of an older version of a2c (format {saved.meta['format']}, this one goes on from "
                 f"{FORMAT}): it can be evaluated, not resumed; go on with that version, or start a new run."
             )
-        restore_weights(self.learner, saved)
-        _assign(self.learner.optimizer.variables, saved, "optimizer")
+        for name, variables in self.algorithm.variables.items():
+            _assign(variables, saved, name)
+        _check_weights(saved)
         self.counters.restore(saved.meta["counters"])
         try:
             lost = self.collector.restore(saved.group(_group(self.replicas.index)))
@@ -211,19 +213,8 @@ def demand_network(saved: Saved, observation_space: Any, num_actions: int) -> No
         raise _misfit(saved, "model", len(wanted))
 
 
-def restore_weights(learner: Learner, saved: Saved) -> None:
-    """Load the network alone, as evaluation needs it.
-
-    Raises:
-        UserError: where it does not fit, or holds numbers that are not finite.
-    """
-    _assign(learner.model.variables, saved, "model")
-    if not all(np.isfinite(array).all() for array in saved.group("model").values()):
-        raise UserError(f"{saved.path} holds weights that are not finite, so nothing can be done with it.")
-
-
-def restored_learner(saved: Saved, config: Config, observation_space: Any, num_actions: int) -> Learner:
-    """A learner with the checkpoint's network, for an agent that plays and is not trained on.
+def restored_policy(saved: Saved, config: Config, observation_space: Any, num_actions: int) -> Policy:
+    """The checkpoint's agent, to play and not to be trained on.
 
     Args:
         saved: the checkpoint.
@@ -232,12 +223,18 @@ def restored_learner(saved: Saved, config: Config, observation_space: Any, num_a
         num_actions: A.
 
     Raises:
-        UserError: as `demand_network` and `restore_weights`.
+        UserError: if the network does not fit, or holds numbers that are not finite.
     """
     demand_network(saved, observation_space, num_actions)
-    learner = build_learner(config, observation_space, num_actions)
-    restore_weights(learner, saved)
-    return learner
+    policy = algorithm_class(config).build_policy(config, observation_space, num_actions)
+    _assign(policy.model.variables, saved, "model")
+    _check_weights(saved)
+    return policy
+
+
+def _check_weights(saved: Saved) -> None:
+    if not all(np.isfinite(array).all() for array in saved.group("model").values()):
+        raise UserError(f"{saved.path} holds weights that are not finite, so nothing can be done with it.")
 
 
 def read_checkpoint(path: Path) -> Saved:
@@ -289,6 +286,8 @@ def _bring_up_to_date(meta: dict[str, Any]) -> None:
     match meta:
         case {"format": form, "counters": dict() as counters, "config": {"evaluation": dict() as evaluation}}:
             meta["counters"] = {"skipped_updates": 0, "skipped_in_a_row": 0, "evaluated": 0, **counters}
+            counters = meta["counters"]
+            counters.setdefault("gradient_steps", counters.get("updates"))
             if form == _UNSEALED:
                 evaluation.pop("every_updates", None)
 
@@ -428,19 +427,16 @@ def versions() -> dict[str, str]:
     return {"python": python_version(), **{name: version(name) for name in packages}}
 
 
-def learner_arrays(learner: Learner) -> dict[str, np.ndarray]:
-    """Every variable of the network and of its optimizer, under the names they have in a file."""
+def learned_arrays(algorithm: Algorithm) -> dict[str, np.ndarray]:
+    """Every variable that an algorithm has learned, under the names they have in a file."""
     return {
-        **_variables("model", learner.model.variables),
-        **_variables("optimizer", learner.optimizer.variables),
+        f"{group}/{i:03d}-{v.path.rsplit('/', 1)[-1]}": np.asarray(v)
+        for group, variables in algorithm.variables.items()
+        for i, v in enumerate(variables)
     }
 
 
-def _variables(prefix: str, variables: list[Any]) -> dict[str, np.ndarray]:
-    return {f"{prefix}/{i:03d}-{v.path.rsplit('/', 1)[-1]}": np.asarray(v) for i, v in enumerate(variables)}
-
-
-def _assign(variables: list[Any], saved: Saved, prefix: str) -> None:
+def _assign(variables: Sequence[Any], saved: Saved, prefix: str) -> None:
     arrays = list(saved.group(prefix).values())
     wanted = [(tuple(v.shape), np.dtype(v.dtype)) for v in variables]
     if wanted != [(a.shape, a.dtype) for a in arrays]:

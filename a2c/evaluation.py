@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from a2c.checkpoint import Saved, demand_trust, find_checkpoint, restored_learner, versions
+from a2c.algorithms.policy import Policy
+from a2c.checkpoint import Saved, demand_trust, find_checkpoint, restored_policy, versions
 from a2c.config import Config, UserError, shown
 from a2c.envs import VecEnv, atari_game, human_normalized, make_vec_env, published_a2c
 from a2c.files import write_result
-from a2c.learner import Learner
 from a2c.metrics import finite
 from a2c.runtime import parts_of, setup, stream_seed
 from a2c.scores import PROTOCOLS, mean_interval, protocol_name, references
@@ -98,8 +98,8 @@ def evaluate(
     episodes = episodes or config.evaluation.episodes or DEFAULT_EPISODES
     greedy = config.evaluation.greedy if greedy is None else greedy
     with evaluation_envs(config, episodes, seed) as envs:
-        learner = restored_learner(saved, config, envs.observation_space, envs.num_actions)
-        played = play(learner, envs, episodes, greedy=greedy, seed=_seed(config, seed), on_episode=on_episode)
+        policy = restored_policy(saved, config, envs.observation_space, envs.num_actions)
+        played = play(policy, envs, episodes, greedy=greedy, seed=_seed(config, seed), on_episode=on_episode)
     return _result(config, str(path), saved.env_steps, played, greedy=greedy, seed=_seed(config, seed))
 
 
@@ -109,8 +109,8 @@ def games_to_play(path: str | Path, *, env_id: str | None = None, protocol: str 
     return config.evaluation.episodes or DEFAULT_EPISODES
 
 
-def evaluate_learner(
-    learner: Learner,
+def evaluate_policy(
+    policy: Policy,
     config: Config,
     checkpoint: str,
     env_steps: int,
@@ -118,15 +118,15 @@ def evaluate_learner(
     on_episode: Callable[[Episode], None] = lambda episode: None,
     on_step: Callable[[], None] = lambda: None,
 ) -> tuple[EvalResult, list[PlayedGame]]:
-    """The evaluation that `config.evaluation` asks for, with the learner as it stands; the rest as of `play`."""
+    """The evaluation that `config.evaluation` asks for, with the policy as it stands; the rest as of `play`."""
     episodes, greedy = config.evaluation.episodes, config.evaluation.greedy
     with evaluation_envs(config, episodes, None) as envs:
-        played = play(learner, envs, episodes, greedy=greedy, seed=config.seed, on_episode=on_episode, on_step=on_step)
+        played = play(policy, envs, episodes, greedy=greedy, seed=config.seed, on_episode=on_episode, on_step=on_step)
     return _result(config, checkpoint, env_steps, played, greedy=greedy, seed=config.seed), played
 
 
 def play(
-    learner: Learner,
+    policy: Policy,
     envs: VecEnv,
     episodes: int,
     *,
@@ -138,7 +138,7 @@ def play(
     """Play `episodes` whole games, the first ceil or floor(episodes / B) of every sub-environment.
 
     Args:
-        learner: whose network acts.
+        policy: who plays.
         envs: fresh ones.
         episodes: how many games.
         greedy: the most probable action instead of a draw.
@@ -159,9 +159,9 @@ def play(
     while len(played) < episodes:
         on_step()
         if greedy:
-            actions = learner.act_greedily(observations)
+            actions = policy.act_greedily(observations)
         else:
-            actions, _ = learner.act(observations, np.array([action_seed, draws], np.int64))
+            actions = policy.act(observations, np.array([action_seed, draws], np.int64))
         draws += 1
         for game, action in zip(running, actions.tolist(), strict=True):
             game.append(action)

@@ -13,12 +13,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from a2c.algorithms.policy import Policy
 from a2c.card import ONNX, SAVEDMODEL, make_card, markdown
-from a2c.checkpoint import Saved, demand_trust, find_checkpoint, restored_learner, run_folder
+from a2c.checkpoint import Saved, demand_trust, find_checkpoint, restored_policy, run_folder
 from a2c.config import Config, CrashError, UserError
 from a2c.envs import VecEnv, make_vec_env
 from a2c.files import new_folder
-from a2c.learner import Learner
 from a2c.model import build_model
 from a2c.runtime import parts_of, setup, stream_seed
 
@@ -73,7 +73,7 @@ def export(
 
     Raises:
         UserError: where there is no such checkpoint, it does not fit, or the folder cannot be written.
-        CrashError: where a reloaded file does not give the learner's outputs; nothing is left of it.
+        CrashError: where a reloaded file does not give the agent's outputs; nothing is left of it.
     """
     formats = _available(formats, warn)
     saved = find_checkpoint(Path(path), warn)
@@ -83,11 +83,11 @@ def export(
     config = _to_play(saved.config)
     setup(config.runtime, parts=parts_of(saved.config))
     with make_vec_env(config.env, seed=config.seed, stream="export") as envs:
-        learner = restored_learner(saved, config, envs.observation_space, envs.num_actions)
-        observations = _observe(learner, envs, seed=stream_seed(config.seed, "export actions"))
+        policy = restored_policy(saved, config, envs.observation_space, envs.num_actions)
+        observations = _observe(policy, envs, seed=stream_seed(config.seed, "export actions"))
     try:
         with new_folder(out) as folder:
-            checks = _write_networks(saved, learner, envs, observations, formats, folder)
+            checks = _write_networks(saved, policy, envs, observations, formats, folder)
             card = make_card(saved, folder, envs.observation_space, envs.num_actions, [asdict(c) for c in checks])
             (folder / "card.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
             (folder / "card.md").write_text(markdown(card), encoding="utf-8")
@@ -102,32 +102,32 @@ def export(
 
 
 def _to_play(config: Config) -> Config:
-    """Of a few games; eager, so that no update is traced for nothing."""
+    """Of a few games; eager, as it is not worth a trace."""
     env = config.env.model_copy(update={"num_envs": NUM_ENVS})
     runtime = config.runtime.model_copy(update={"mode": "eager"})
     return config.model_copy(update={"env": env, "runtime": runtime})
 
 
 def _write_networks(
-    saved: Saved, learner: Learner, envs: VecEnv, observations: np.ndarray, formats: Sequence[str], folder: Path
+    saved: Saved, policy: Policy, envs: VecEnv, observations: np.ndarray, formats: Sequence[str], folder: Path
 ) -> list[Check]:
     """Write each format, load it again, and compare."""
     precision = saved.config.runtime.precision
-    truth = "the learner", _by_learner(learner), TOLERANCES[precision]
+    truth = "the agent", _by_policy(policy), TOLERANCES[precision]
     checks = []
     if "savedmodel" in formats:
-        _write_savedmodel(learner.model, folder / SAVEDMODEL)
+        _write_savedmodel(policy.model, folder / SAVEDMODEL)
         checks.append(_check(SAVEDMODEL, _load_savedmodel(folder / SAVEDMODEL), *truth, observations))
     if "onnx" in formats:
         from a2c.onnx_writer import write_onnx  # here, since onnx is an extra
 
-        write_onnx(learner.model, folder / ONNX)
+        write_onnx(policy.model, folder / ONNX)
         network = _load_onnx(folder / ONNX)
         checks.append(_check(ONNX, network, *truth, observations))
         if precision != "float32":
             # the same arithmetic as the file's, so that the narrow tolerance holds
             model = build_model(saved.config.model, envs.observation_space, envs.num_actions, seed=0)
-            model.set_weights(learner.model.get_weights())
+            model.set_weights(policy.model.get_weights())
             twin = "the same weights in float32", _by_model(model), TOLERANCES["float32"]
             checks.append(_check(ONNX, network, *twin, observations))
     return checks
@@ -162,19 +162,19 @@ def _differences(found: Outputs, wanted: Outputs) -> tuple[float, float]:
     return float(probabilities), float(value)
 
 
-def _observe(learner: Learner, envs: VecEnv, *, seed: int) -> np.ndarray:
+def _observe(policy: Policy, envs: VecEnv, *, seed: int) -> np.ndarray:
     """Observations [N, *obs] of the first steps of a few games that the agent plays."""
     seen = [envs.reset()]
     for draw in range(STEPS):
-        actions, _ = learner.act(seen[-1], np.array([seed, draw], np.int64))
+        actions = policy.act(seen[-1], np.array([seed, draw], np.int64))
         seen.append(envs.step(actions).observations)
     return np.concatenate(seen)
 
 
-def _by_learner(learner: Learner) -> Network:
+def _by_policy(policy: Policy) -> Network:
     def network(observations: np.ndarray) -> Outputs:
-        _, logits = learner.act(observations, np.zeros(2, np.int64))
-        return _softmax(logits), learner.value(observations)
+        log_probabilities, values = policy.look(observations)
+        return np.exp(log_probabilities), values
 
     return network
 

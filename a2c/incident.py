@@ -2,7 +2,8 @@
 
 Each is a folder `incidents/step-<env_steps>` of the run. It is a run folder itself, with the run's latest
 checkpoint, so that `a2c resume` on it comes to the same place with the same bits. Beside it: `report.json`, and
-`update.npz` with the trajectory (`trajectory/*`), network and optimizer (`model/*`, `optimizer/*`) of that very update.
+`update.npz` with all that was learned (`model/*`, `optimizer/*`), and the batch of the gradient step
+(`batch/*`) or, if something else went wrong, the latest rollout (`rollout/*`).
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ from typing import Any, NoReturn
 import numpy as np
 import tensorflow as tf
 
+from a2c.algorithms.algorithm import Algorithm, Update
+from a2c.algorithms.gradient_step import Batch, GradientStep
 from a2c.archive import write_archive
-from a2c.checkpoint import learner_arrays, resume_command, step_files, versions
+from a2c.checkpoint import learned_arrays, resume_command, step_files, versions
 from a2c.config import Config, CrashError, UserError, dump_config
 from a2c.files import replacing, write_atomically
-from a2c.learner import Learner
 from a2c.metrics import Counters
 from a2c.replicas import ALONE, Replicas, from_text, to_text
-from a2c.trajectory import Losses, Trajectory, env_axis
+from a2c.rollout import RolloutCollector
 
 KEPT = 10  # incidents of one run; the first ones say most
 NOWHERE = "a place that is finite when it is done again op by op"
@@ -33,57 +35,59 @@ SKIPPED_IN_A_ROW = 100  # updates: then nothing is being learned any more
 
 
 class Incidents:
-    """Watches over the updates of one run; as a context, over everything that is raised in it.
-
-    Attributes:
-        trajectory: of the update under way; set by whoever runs the loop, None again after `check`.
-    """
+    """Watches over the updates of one run; as a context, over everything that is raised in it."""
 
     def __init__(
-        self, run_dir: Path, config: Config, learner: Learner, counters: Counters, replicas: Replicas = ALONE
+        self,
+        run_dir: Path,
+        config: Config,
+        algorithm: Algorithm,
+        collector: RolloutCollector,
+        counters: Counters,
+        replicas: Replicas = ALONE,
     ) -> None:
         self.run_dir = run_dir
         self.config = config
-        self.learner = learner
+        self.algorithm = algorithm
+        self.collector = collector
         self.counters = counters
         self.replicas = replicas
-        self.trajectory: Trajectory | None = None
         self._resume = resume_command(run_dir, config)
 
-    def check(self, losses: Losses) -> None:
-        """Heed an update that was not applied, as `optimizer.on_nan` asks.
+    def check(self, update: Update) -> None:
+        """Heed an update with a gradient step that was not applied, as `optimizer.on_nan` asks.
 
         Raises:
-            UserError: where the run is to stop.
+            UserError: if the run is to stop.
         """
-        trajectory, self.trajectory = self.trajectory, None
-        if losses.are_finite():
+        if update.failed is None:
             self.counters.skipped_in_a_row = 0
             return
         self.counters.skipped_in_a_row += 1
         self.counters.skipped_updates += 1
-        assert trajectory is not None
-        trajectory, stage = self._joint(trajectory)
-        where = self._save(trajectory, stage=stage)
+        batch, stage = self._joint(*update.failed)
+        where = self._save(_arrays("batch", batch), stage=stage)
         what = f"Update {self.counters.updates:,} is not finite, first in {stage}, and was not applied"
+        if update.gradient_steps:
+            what += f" beyond its gradient step {update.gradient_steps:,}"
         if self.config.optimizer.on_nan == "stop":
             raise UserError(
-                f"{what}; its trajectory is in {where}, and the last checkpoint is as it was. Try a smaller "
+                f"{what}; its batch is in {where}, and the last checkpoint is as it was. Try a smaller "
                 f"optimizer.learning_rate, or leave such updates out with `{self._resume} --on-nan skip`."
             )
         if self.counters.skipped_in_a_row == SKIPPED_IN_A_ROW:
             raise UserError(
                 f"{what}, nor were the {SKIPPED_IN_A_ROW - 1} before it, so that nothing is being learned; their first "
-                f"trajectories are in {where.parent}. Start again, with a smaller optimizer.learning_rate."
+                f"batches are in {where.parent}. Start again, with a smaller optimizer.learning_rate."
             )
 
-    def _joint(self, trajectory: Trajectory) -> tuple[Trajectory, str]:
+    def _joint(self, step: str, batch: Batch) -> tuple[Batch, str]:
         """What all workers learned from at once, and the first stage that is not finite in any of them."""
-        mine = {**trajectory._asdict(), "stage": from_text(nonfinite_stage(self.learner, trajectory))}
-        each = self.replicas.gather(mine)
+        mine = {**batch._asdict(), "stage": from_text(nonfinite_stage(self.algorithm.steps[step], batch))}
+        each = self.replicas.gather({name: np.asarray(field) for name, field in mine.items()})
         stages = [to_text(worker.pop("stage")) for worker in each]
-        fields = {name: np.concatenate([w[name] for w in each], axis=env_axis(name)) for name in Trajectory._fields}
-        return Trajectory(**fields), next((stage for stage in stages if stage != NOWHERE), NOWHERE)
+        fields = {name: np.concatenate([worker[name] for worker in each], axis=1) for name in batch._fields}
+        return type(batch)(**fields), next((stage for stage in stages if stage != NOWHERE), NOWHERE)
 
     def __enter__(self) -> Incidents:
         return self
@@ -99,7 +103,9 @@ class Incidents:
         if not self.replicas.is_chief:
             raise CrashError(f"Worker {self.replicas.index} stopped with {first_line}.") from error
         try:
-            where = f"what is needed to repeat it is in {self._save(self.trajectory, error=error)}"
+            rollout = self.collector.latest
+            learned_from = {} if rollout is None else {f"rollout/{name}": x for name, x in rollout.arrays().items()}
+            where = f"what is needed to repeat it is in {self._save(learned_from, error=error)}"
         except OSError as unwritable:
             where = f"what is needed to repeat it could not be written ({unwritable.strerror})"
         raise CrashError(
@@ -107,7 +113,9 @@ class Incidents:
             f"Go on from the last checkpoint with `{self._resume}`."
         ) from error
 
-    def _save(self, trajectory: Trajectory | None, *, stage: str | None = None, error: Exception | None = None) -> Path:
+    def _save(
+        self, learned_from: dict[str, np.ndarray], *, stage: str | None = None, error: Exception | None = None
+    ) -> Path:
         """Make the folder of this moment, unless there are enough of them."""
         folder = self.run_dir / "incidents" / f"step-{self.counters.env_steps:012d}"
         if not self.replicas.is_chief or len(list(folder.parent.glob("step-*"))) >= KEPT:
@@ -127,17 +135,16 @@ class Incidents:
         for latest in step_files(self.run_dir / "checkpoints")[-1:]:
             with latest.open("rb") as source, replacing(checkpoints / latest.name) as copy:
                 shutil.copyfileobj(source, copy)
-        if trajectory is not None:
-            fields = {f"trajectory/{name}": np.asarray(field) for name, field in trajectory._asdict().items()}
-            write_archive(folder / "update.npz", {**fields, **learner_arrays(self.learner)})
+        if learned_from:
+            write_archive(folder / "update.npz", {**learned_from, **learned_arrays(self.algorithm)})
         return folder
 
 
-def nonfinite_stage(learner: Learner, trajectory: Trajectory) -> str:
-    """The first stage of an update in which a number is NaN or infinite; its gradients are computed once more."""
-    for name, field in trajectory._asdict().items():
+def nonfinite_stage(step: GradientStep, batch: Batch) -> str:
+    """The first stage of a gradient step in which a number is NaN or infinite; its gradients are computed once more."""
+    for name, field in batch._asdict().items():
         if not np.isfinite(field).all():
-            return f"trajectory.{name}"
+            return f"batch.{name}"
 
     def tap(stage: str, tensor: tf.Tensor) -> tf.Tensor:
         if tensor.dtype.is_floating and not bool(tf.reduce_all(tf.math.is_finite(tensor))):
@@ -145,11 +152,15 @@ def nonfinite_stage(learner: Learner, trajectory: Trajectory) -> str:
         return tensor
 
     try:
-        gradients, _ = learner.gradients(Trajectory(*map(tf.convert_to_tensor, trajectory)), tap)
+        gradients, _ = step.gradients(type(batch)(*map(tf.convert_to_tensor, batch)), tap)
         tap("grad_norm", tf.linalg.global_norm(gradients))
     except _FoundError as found:
         return str(found)
     return NOWHERE
+
+
+def _arrays(prefix: str, batch: Batch) -> dict[str, np.ndarray]:
+    return {f"{prefix}/{name}": np.asarray(field) for name, field in batch._asdict().items()}
 
 
 class _FoundError(Exception):

@@ -9,18 +9,18 @@ import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 from google.protobuf.message import DecodeError
 
+from a2c.algorithms.sections import Metric
 from a2c.config import Config, dotted, dump_config
 from a2c.files import replacing
-from a2c.trajectory import Losses
 
 _EVENTS = "events.out.tfevents"
 WINDOW = 100  # training episodes in the running means, as the A2C literature reports them
@@ -30,7 +30,8 @@ WINDOW = 100  # training episodes in the running means, as the A2C literature re
 class Counters:
     """How far a run has come, and how its last episodes went. Saved with every checkpoint."""
 
-    updates: int = 0
+    updates: int = 0  # rounds of collecting and learning
+    gradient_steps: int = 0  # of the optimizer, one or more an update
     env_steps: int = 0  # agent steps over all environments
     frames: int = 0  # emulator frames: env_steps times the frame skip
     episodes: int = 0  # whole games
@@ -42,9 +43,10 @@ class Counters:
     returns: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
     lengths: deque[int] = field(default_factory=lambda: deque(maxlen=WINDOW))
 
-    def advance(self, env_steps: int, frames_per_step: int) -> None:
+    def advance(self, env_steps: int, frames_per_step: int, gradient_steps: int) -> None:
         """Count one update."""
         self.updates += 1
+        self.gradient_steps += gradient_steps
         self.env_steps += env_steps
         self.frames += env_steps * frames_per_step
 
@@ -86,30 +88,34 @@ class Counters:
 
 @dataclass(frozen=True)
 class Record:
-    """One line of metrics.jsonl. None where there is nothing to average yet."""
+    """One line of metrics.jsonl. None if there is nothing to average yet."""
 
     env_steps: int
     frames: int
     updates: int
+    gradient_steps: int
     episodes: int
     episode_return_mean: float | None  # raw scores of the last 100 training episodes
     episode_length_mean: float | None  # agent steps
     steps_per_second: float  # agent steps since the last record
-    policy_loss: float
-    value_loss: float
-    entropy: float  # nats
-    total_loss: float
-    explained_variance: float
-    grad_norm: float  # before clipping
-    learning_rate: float
+    metrics: dict[str, float]  # of the last update: `AlgorithmSection.METRICS`
     skipped_updates: int  # so far
     seconds: float
 
+    def values(self) -> dict[str, Any]:
+        """All of it as one flat mapping."""
+        values: dict[str, Any] = {}
+        for name, value in vars(self).items():
+            values |= value if name == "metrics" else {name: value}
+        return values
 
+
+RUN_COLUMNS = tuple(column.name for column in fields(Record) if column.name != "metrics")  # of every algorithm
+
+# TensorBoard's groups, beside those that an algorithm's own metrics name
 GROUPS = {
     "rollout": ("episode_return_mean", "episode_length_mean", "episodes"),
-    "losses": ("policy_loss", "value_loss", "entropy", "total_loss", "explained_variance"),
-    "optimizer": ("grad_norm", "learning_rate", "updates", "skipped_updates"),
+    "optimizer": ("updates", "gradient_steps", "skipped_updates"),
     "time": ("steps_per_second", "seconds", "frames"),
 }
 EVALUATION = "evaluation"  # the group of whole games played beside training
@@ -117,19 +123,27 @@ EVALUATION = "evaluation"  # the group of whole games played beside training
 SCORES = ("rollout/episode_return_mean", f"{EVALUATION}/mean")
 
 
-def make_record(counters: Counters, losses: Losses, steps_per_second: float) -> Record:
-    """Read the tensors of one update back: the only place of the loop where that is done."""
+def make_record(counters: Counters, metrics: Mapping[str, Any], wanted: Sequence[Metric], speed: float) -> Record:
+    """Read the tensors of one update back: the only place of the loop that does so.
+
+    Args:
+        counters: of the run.
+        metrics: of the update, by name.
+        wanted: which of them, in their order.
+        speed: agent steps per second since the last record.
+    """
     return Record(
         env_steps=counters.env_steps,
         frames=counters.frames,
         updates=counters.updates,
+        gradient_steps=counters.gradient_steps,
         episodes=counters.episodes,
         episode_return_mean=counters.return_mean,
         episode_length_mean=counters.length_mean,
-        steps_per_second=steps_per_second,
+        steps_per_second=speed,
+        metrics={metric.name: float(metrics[metric.name]) for metric in wanted},
         skipped_updates=counters.skipped_updates,
         seconds=counters.seconds,
-        **{name: float(value) for name, value in losses._asdict().items()},
     )
 
 
@@ -230,6 +244,8 @@ class Writers:
 
     def __init__(self, run_dir: Path, config: Config, counters: Counters) -> None:
         self.histograms = config.logging.histograms
+        self.tags = {name: f"{group}/{name}" for group, names in GROUPS.items() for name in names}
+        self.tags |= {metric.name: f"{metric.group}/{metric.name}" for metric in config.algorithm.METRICS}
         self.metrics = JsonlWriter(run_dir / "metrics.jsonl", env_steps=counters.env_steps)
         self.evaluations = JsonlWriter(run_dir / "evaluations.jsonl", env_steps=counters.evaluated)
         self.events = None
@@ -238,11 +254,10 @@ class Writers:
 
     def write(self, record: Record, weights: Callable[[], Mapping[str, np.ndarray]] = dict) -> None:
         """Write a line of metrics, and histograms of the weights where they are asked for; else they are not read."""
-        values = asdict(record)
+        values = record.values()
         self.metrics.write(values)
         if self.events:
-            tags = {f"{group}/{name}": values[name] for group, names in GROUPS.items() for name in names}
-            self.events.write(record.env_steps, tags)
+            self.events.write(record.env_steps, {tag: values[name] for name, tag in self.tags.items()})
         if self.events and self.histograms:
             arrays = {f"weights/{name}": array for name, array in weights().items()}
             self.events.write_histograms(record.env_steps, arrays)

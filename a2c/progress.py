@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import chain, zip_longest
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -11,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, Tim
 from rich.progress import Progress as Bar
 from rich.table import Table
 
+from a2c.algorithms.sections import Metric
 from a2c.config import Config
 from a2c.metrics import Counters, Record
 
@@ -44,6 +46,7 @@ class PlainProgress(Progress):
     def start(self, config: Config, counters: Counters) -> None:
         """Print the headline."""
         self.total = config.total_env_steps
+        self.metrics = config.algorithm.METRICS
         self.console.print(self.headline, markup=False, soft_wrap=True)
 
     def show(self, record: Record, counters: Counters) -> None:
@@ -52,7 +55,7 @@ class PlainProgress(Progress):
             f"{record.env_steps:>11,} steps {record.env_steps / self.total:5.0%}  "
             f"return {_number(record.episode_return_mean, '8.2f')}  "
             f"{record.steps_per_second:7,.0f} steps/s  eta {_eta(record, self.total)}  "
-            f"policy {record.policy_loss:+.4f}  value {record.value_loss:.4f}  entropy {record.entropy:.3f}",
+            + "  ".join(f"{metric.label} {record.metrics[metric.name]:{metric.form}}" for metric in self.metrics[:3]),
             highlight=False,
             soft_wrap=True,
         )
@@ -90,6 +93,7 @@ class LiveProgress(Progress):
     def start(self, config: Config, counters: Counters) -> None:
         """Print the headline and draw the empty bar."""
         self.total = config.total_env_steps
+        self.metrics = config.algorithm.METRICS
         self.live.console.print(self.headline, markup=False, soft_wrap=True)
         self.task = self.bar.add_task(config.env.id, total=self.total, completed=counters.env_steps, eta="...")
         self.numbers: list[RenderableType] = []
@@ -98,7 +102,7 @@ class LiveProgress(Progress):
     def show(self, record: Record, counters: Counters) -> None:
         """Draw everything anew."""
         self.bar.update(self.task, completed=min(record.env_steps, self.total), eta=_eta(record, self.total))
-        self.numbers = [_numbers(record), _last_episodes(counters)]
+        self.numbers = [_numbers(record, self.metrics), _last_episodes(counters)]
         self._draw(self._evaluation)
 
     def evaluating(self, scores: Sequence[float], episodes: int) -> None:
@@ -145,26 +149,21 @@ class StageBars(Stages):
         self.bar.update(self.tasks[stage], completed=done)
 
 
-def _numbers(record: Record) -> Table:
+def _numbers(record: Record, metrics: Sequence[Metric]) -> Table:
+    """Three columns: the games, the metrics of the algorithm that are plotted, and the run."""
+    games = [
+        ("return (last 100 games)", _number(record.episode_return_mean, ".2f")),
+        ("length", _number(record.episode_length_mean, ",.0f")),
+        ("games", f"{record.episodes:,}"),
+    ]
+    own = [(metric.label, f"{record.metrics[metric.name]:{metric.form}}") for metric in metrics if metric.plotted]
+    run = [("steps/s", f"{record.steps_per_second:,.0f}"), ("updates", f"{record.updates:,}")]
     table = Table.grid(padding=(0, 3))
     for _ in range(3):
         table.add_column(style="dim")
         table.add_column(justify="right", min_width=10)
-    table.add_row(
-        *("return (last 100 games)", _number(record.episode_return_mean, ".2f")),
-        *("policy loss", f"{record.policy_loss:+.4f}"),
-        *("steps/s", f"{record.steps_per_second:,.0f}"),
-    )
-    table.add_row(
-        *("length", _number(record.episode_length_mean, ",.0f")),
-        *("value loss", f"{record.value_loss:.4f}"),
-        *("updates", f"{record.updates:,}"),
-    )
-    table.add_row(
-        *("games", f"{record.episodes:,}"),
-        *("entropy", f"{record.entropy:.3f}"),
-        *("explained variance", f"{record.explained_variance:.2f}"),
-    )
+    for cells in zip_longest(games, own[:3], [*run, *own[3:4]], fillvalue=("", "")):
+        table.add_row(*chain(*cells))
     return table
 
 

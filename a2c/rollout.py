@@ -1,120 +1,119 @@
-"""The rollout collector: steps the environments and stores trajectories, never activations."""
+"""The rollout collector: steps the environments and stores what happened, never activations."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from a2c.config import AlgorithmConfig, Config
+from a2c.config import Config
 from a2c.envs import Group, VecEnv, VecEnvGroups
 from a2c.memory import refuse_huge_rollout
 from a2c.runtime import stream_seed
-from a2c.trajectory import Episode, Trajectory
+from a2c.trajectory import Episode, Rollout
 
 ALIGNMENT = 64  # bytes
 
-Act = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
-Value = Callable[[np.ndarray], np.ndarray]
+Explore = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, Mapping[str, np.ndarray]]]
 
 
 class RolloutCollector:
     """Collects rollouts of `rollout_length` steps from every environment.
 
-    T = rollout_length, B = num_envs, A = num_actions, b = environments of one group. Each group of environments acts in
-    a thread of its own, from the first step of a rollout to the last, so that nobody waits for anybody within it. What
-    is collected does not depend on which of them is faster.
+    T = rollout_length, B = num_envs, b = environments of one group. Each group of environments acts in a thread of its
+    own, from the first step of a rollout to the last, so that nobody waits for anybody within it. What is collected
+    does not depend on which of them is faster.
 
     Args:
         envs: the environments; a fresh start of all of them is made here.
-        act: (observations [b, *obs], seed [2] int64) -> (actions [b] int32, logits [b, A] float32).
-        value: observations [b, *obs] -> V [b] float32; asked only where an episode was truncated.
-        algorithm: rollout length and discount.
-        cut_on_life_loss: whether a lost life ends the return (never the game).
+        explore: (observations [b, *obs], seed [2] int64) -> (actions [b] int32, what else to store [b, ...] float32).
+        says: the shape [...] of each array that `explore` returns beside the actions, by name.
+        rollout_length: T.
         action_seed: the stream of action draws; draw k of group g uses (action_seed xor g, k).
+
+    Attributes:
+        latest: the last rollout; None before the first.
     """
 
     def __init__(
         self,
         envs: VecEnv | VecEnvGroups,
-        act: Act,
-        value: Value,
-        algorithm: AlgorithmConfig,
+        explore: Explore,
+        says: Mapping[str, tuple[int, ...]],
         *,
-        cut_on_life_loss: bool,
+        rollout_length: int,
         action_seed: int,
     ) -> None:
         self.envs = envs
-        self.act = act
-        self.value = value
-        self.algorithm = algorithm
-        self.cut_on_life_loss = cut_on_life_loss
+        self.explore = explore
+        self.says = says
+        self.rollout_length = rollout_length
         self.action_seed = action_seed
         self.draws = 0
+        self.latest: Rollout | None = None
         self._all = envs if isinstance(envs, VecEnvGroups) else VecEnvGroups([Group(envs)])
         self.groups = self._all.groups
         self.observations = envs.reset()
         self._interrupted = threading.Event()
 
-    def collect(self) -> tuple[Trajectory, list[tuple[int, Episode]]]:
+    def collect(self) -> tuple[Rollout, list[tuple[int, Episode]]]:
         """Act for T steps in all B environments.
 
         Returns:
-            The trajectory, and the whole games that ended meanwhile, each with its row of the trajectory.
+            The rollout, and the whole games that ended meanwhile, each with its row of the rollout.
         """
-        shape = (self.algorithm.rollout_length, self.envs.num_envs)
-        rollout = Trajectory(
-            observations=_aligned((*shape, *self.observations.shape[1:]), self.observations.dtype),
+        self.latest = None  # frees its memory
+        shape = (self.rollout_length, self.envs.num_envs)
+        rollout = Rollout(
+            observations=_aligned((shape[0] + 1, *self.observations.shape), self.observations.dtype),
             actions=np.empty(shape, np.int32),
             rewards=np.empty(shape, np.float32),
-            discounts=np.empty(shape, np.float32),
-            ends=np.empty(shape, np.bool_),
-            final_values=np.zeros(shape, np.float32),
-            behaviour_logits=np.empty((*shape, self.envs.num_actions), np.float32),
-            bootstrap_observation=_aligned(self.observations.shape, self.observations.dtype),
+            terminated=np.empty(shape, np.bool_),
+            truncated=np.empty(shape, np.bool_),
+            life_lost=np.empty(shape, np.bool_),
+            last_observations=np.empty((0, *self.observations.shape[1:]), self.observations.dtype),
+            said={name: np.empty((*shape, *inner), np.float32) for name, inner in self.says.items()},
         )
-        episodes = self.play_groups(rollout)
+        played = self.play_groups(rollout)
         self.draws += shape[0]
-        self.observations = rollout.bootstrap_observation
-        return rollout, episodes
+        self.observations = rollout.observations[-1]
+        if cut := sorted((last for group in played for last in group.cut), key=lambda last: last[:2]):
+            rollout = rollout._replace(last_observations=np.stack([observation for *_, observation in cut]))
+        self.latest = rollout
+        return rollout, sorted((ended for group in played for ended in group.episodes), key=lambda ended: ended[0])
 
-    def play_groups(self, rollout: Trajectory) -> list[tuple[int, Episode]]:
+    def play_groups(self, rollout: Rollout) -> list[Played]:
         """`play_group` for all groups at a time."""
-        played = self._all.each(lambda g: self.play_group(g, rollout), interrupt=self._interrupted.set)
-        return sorted((ended for group in played for ended in group), key=lambda ended: ended[0])
+        return self._all.each(lambda g: self.play_group(g, rollout), interrupt=self._interrupted.set)
 
-    def play_group(self, index: int, rollout: Trajectory) -> list[tuple[int, Episode]]:
-        """Act for T steps in one group of environments, and write them to its columns of a rollout.
-
-        Returns:
-            The whole games that ended, each with its row.
-        """
+    def play_group(self, index: int, rollout: Rollout) -> Played:
+        """Act for T steps in one group of environments, and write them to its columns of a rollout."""
         envs = self.groups[index].envs
         columns = slice(index * envs.num_envs, (index + 1) * envs.num_envs)
         observations = self.observations[columns]
-        episodes: list[tuple[int, Episode]] = []
-        for t in range(self.algorithm.rollout_length):
+        played = Played([], [])
+        for t in range(self.rollout_length):
             if self._interrupted.is_set():
                 break
             rollout.observations[t, columns] = observations
             seed = np.array([self.action_seed ^ index, self.draws + t], np.int64)
-            actions, logits = self.act(rollout.observations[t, columns], seed)
-            rollout.actions[t, columns], rollout.behaviour_logits[t, columns] = actions, logits
+            actions, said = self.explore(rollout.observations[t, columns], seed)
+            rollout.actions[t, columns] = actions
+            for name, array in said.items():
+                rollout.said[name][t, columns] = array
             step = envs.step(actions)
-            cut = step.terminated | step.life_lost if self.cut_on_life_loss else step.terminated
-            rollout.rewards[t, columns] = np.sign(step.rewards) if envs.clips_rewards else step.rewards
-            rollout.discounts[t, columns] = np.where(cut, 0.0, self.algorithm.gamma)
-            rollout.ends[t, columns] = cut | step.truncated
-            bootstrapped = step.truncated & ~cut
-            if bootstrapped.any():
-                values = self.value(step.final_observations)
-                rollout.final_values[t, columns] = np.where(bootstrapped, values, 0)
+            rollout.rewards[t, columns] = step.rewards
+            rollout.terminated[t, columns] = step.terminated
+            rollout.truncated[t, columns] = step.truncated
+            rollout.life_lost[t, columns] = step.life_lost
+            for b in np.flatnonzero(step.truncated):
+                played.cut.append((t, columns.start + int(b), step.final_observations[b].copy()))
             observations = step.observations
-            episodes.extend((t, e._replace(env_index=columns.start + e.env_index)) for e in step.episodes)
-        rollout.bootstrap_observation[columns] = observations
-        return episodes
+            played.episodes.extend((t, e._replace(env_index=columns.start + e.env_index)) for e in step.episodes)
+        rollout.observations[-1, columns] = observations
+        return played
 
     def state(self) -> dict[str, np.ndarray]:
         """All that decides what is collected next, the weights apart: see `restore`."""
@@ -142,18 +141,24 @@ def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
     return memory[start : start + size].view(dtype).reshape(shape)
 
 
-def build_collector(config: Config, envs: VecEnv | VecEnvGroups, act: Act, value: Value) -> RolloutCollector:
-    """The collector of a configuration.
+class Played(NamedTuple):
+    """What a group of environments played, beside what it wrote to the rollout."""
+
+    episodes: list[tuple[int, Episode]]  # whole games that ended, each with its row
+    cut: list[tuple[int, int, np.ndarray]]  # row, column and true last observation of each truncated row
+
+
+def build_collector(config: Config, envs: VecEnv | VecEnvGroups, policy: Any) -> RolloutCollector:
+    """The collector of a configuration, for a `Policy`.
 
     Raises:
-        UserError: where a rollout does not fit the machine's memory.
+        UserError: if a rollout does not fit the machine's memory.
     """
     refuse_huge_rollout(config, envs.observation_space)
     return RolloutCollector(
         envs,
-        act,
-        value,
-        config.algorithm,
-        cut_on_life_loss=config.env.cut_on_life_loss,
+        policy.explore,
+        policy.says,
+        rollout_length=config.algorithm.rollout_length,
         action_seed=stream_seed(config.seed, "actions"),
     )

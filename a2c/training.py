@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import yaml
 
+from a2c.algorithms.algorithm import Algorithm, build_algorithm
 from a2c.checkpoint import Checkpoints, Saved, demand_network, find_checkpoint, resume_command, versions
 from a2c.config import SCHEMA, Config, UserError, all_keys, changed, dump_config, lookup, shown
 from a2c.envs import make_env_groups
-from a2c.evaluation import EvalResult, PlayedGame, evaluate_learner
+from a2c.evaluation import EvalResult, PlayedGame, evaluate_policy
 from a2c.files import make_folder, write_atomically
 from a2c.incident import Incidents
-from a2c.learner import Learner, build_learner
 from a2c.lock import FolderLock
 from a2c.metrics import Counters, Record, Writers, make_record
 from a2c.progress import Progress
@@ -90,10 +90,10 @@ def train(
         envs = stack.enter_context(make_env_groups(config.env, seed=config.seed, first=first, groups=parts))
         if saved is not None:
             demand_network(saved, envs.observation_space, envs.num_actions)
-        learner = build_learner(config, envs.observation_space, envs.num_actions, replicas=replicas)
-        collector = build_collector(config, envs, learner.explore, learner.value)
+        algorithm = build_algorithm(config, envs.observation_space, envs.num_actions, replicas=replicas)
+        collector = build_collector(config, envs, algorithm.policy)
         checkpoints = Checkpoints(
-            run_dir, config, learner=learner, collector=collector, counters=counters, replicas=replicas
+            run_dir, config, algorithm=algorithm, collector=collector, counters=counters, replicas=replicas
         )
         if saved is None:
             _open_folder(run_dir, replicas, lock)
@@ -112,11 +112,11 @@ def train(
                 writers = stack.enter_context(Writers(run_dir, config, counters))
         with (
             progress if progress and replicas.is_chief else Progress() as view,
-            Incidents(run_dir, config, learner, counters, replicas) as incidents,
+            Incidents(run_dir, config, algorithm, collector, counters, replicas) as incidents,
             replicas.connected(),
         ):
             stop.watch(view.start, config, counters)
-            judge = Judge(learner, config, run_dir, counters, writers, stop, view, replicas)
+            judge = Judge(algorithm, config, run_dir, counters, writers, stop, view, replicas)
             games = Games(counters, replicas)
             finished = counters.finished(config)
             if saved is not None and replicas.is_chief and not finished:
@@ -125,14 +125,13 @@ def train(
             if counters.evaluation_due(config):  # the session before was stopped in it
                 evaluation, stopping = judge()
                 _save(run_dir, checkpoints, writers)
+            algorithm.trace()
             clock = Stopwatch(counters)
             while not finished and not stopping:
-                trajectory, episodes = collector.collect()
-                incidents.trajectory = trajectory
-                losses = learner.update(trajectory)
-                counters.advance(config.env_steps_per_update, envs.frames_per_step)
+                update, episodes = algorithm.iterate(collector, counters.updates)
+                counters.advance(config.env_steps_per_update, envs.frames_per_step, update.gradient_steps)
                 games.add(episodes)
-                incidents.check(losses)
+                incidents.check(update)
                 clock.tick()
                 finished = counters.finished(config)
                 logging = finished or counters.updates % config.logging.every_updates == 0
@@ -140,9 +139,9 @@ def train(
                 if logging:
                     games.count()
                 if logging and writers is not None:
-                    record = make_record(counters, losses, clock.lap())
+                    record = make_record(counters, update.metrics, config.algorithm.METRICS, clock.lap())
                     with _saving(run_dir, config):
-                        writers.write(record, learner.weights)
+                        writers.write(record, lambda: weights_of(algorithm.policy.model))
                     stop.watch(view.show, record, counters)
                 if judging:
                     evaluation, stopping = judge()
@@ -156,6 +155,11 @@ def train(
     done = finished and not counters.evaluation_due(config)
     number = stop.signal or (signal.SIGTERM if stopping else None)  # another worker's
     return TrainSummary(run_dir, config, replicas.is_chief, counters, record, evaluation, None if done else number)
+
+
+def weights_of(model: Any) -> dict[str, np.ndarray]:
+    """Every trained variable of a network, by its path such as `conv_1/kernel`."""
+    return {variable.path: np.asarray(variable) for variable in model.trainable_variables}
 
 
 class Games:
@@ -216,7 +220,7 @@ class Judge:
     A signal cuts it short: then it counts as not done, and whoever goes on begins it again.
     """
 
-    learner: Learner
+    algorithm: Algorithm
     config: Config
     run_dir: Path
     counters: Counters
@@ -256,8 +260,8 @@ class Judge:
             self.stop.watch(self.view.evaluating, scores, self.config.evaluation.episodes)
 
         try:
-            result, played = evaluate_learner(
-                self.learner,
+            result, played = evaluate_policy(
+                self.algorithm.policy,
                 self.config,
                 str(self.run_dir),
                 self.counters.env_steps,

@@ -5,34 +5,40 @@ T = rollout_length, B = num_envs, A = num_actions. Everything is time-major: [T,
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
-Array = Any  # numpy.ndarray outside the compiled step, tf.Tensor inside it; this module imports neither
+import numpy as np
+
+Array = Any  # numpy.ndarray outside the compiled step, tf.Tensor inside it; this module does not import TensorFlow
 
 
-class Trajectory(NamedTuple):
-    """What one update learns from: stored inputs and outcomes, never activations.
+class Rollout(NamedTuple):
+    """What happened in T steps of B environments: facts, from which each algorithm derives what it learns from.
 
-    Row t holds what was seen, then done, then received: obs_t -> action_t -> reward_t. The observation
-    after row T-1 is `bootstrap_observation`; where an episode ended inside the rollout, row t+1 already
-    shows the next episode's first observation (same-step autoreset).
+    Row t holds what was seen, then done, then received: obs_t -> action_t -> reward_t. Where an episode ended inside
+    the rollout, row t+1 already shows the next episode's first observation (same-step autoreset).
     """
 
-    observations: Array  # [T, B, *obs], dtype of the environment (uint8 for pixels)
-    actions: Array  # [T, B] int32
-    rewards: Array  # [T, B] float32, as the loss sees them (clipped where configured)
-    discounts: Array  # [T, B] float32: gamma, 0 where the episode terminated or a lost life cuts it
-    ends: Array  # [T, B] bool: the recursion stops here (terminated, truncated, life lost where it cuts)
-    final_values: Array  # [T, B] float32: V(last observation) where truncated, else 0
-    behaviour_logits: Array  # [T, B, A] float32: of the policy that drew the actions
-    bootstrap_observation: Array  # [B, *obs]: the observation after row T-1
+    observations: np.ndarray  # [T + 1, B, *obs], dtype of the environment (uint8 for pixels); the last is after row T-1
+    actions: np.ndarray  # [T, B] int32
+    rewards: np.ndarray  # [T, B] float32, raw
+    terminated: np.ndarray  # [T, B] bool: game over, and nothing else
+    truncated: np.ndarray  # [T, B] bool: stopped by a time limit
+    life_lost: np.ndarray  # [T, B] bool: fewer lives than before, and the game goes on
+    last_observations: np.ndarray  # [K, *obs]: the true last one of each of the K truncated rows, in order of (t, b)
+    said: dict[str, np.ndarray]  # [T, B, ...]: what the behaviour policy said beside its actions, see `Policy.says`
 
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Every array by a name, for a file."""
+        fields = self._asdict()
+        said = fields.pop("said")
+        return {**fields, **{f"said/{name}": array for name, array in said.items()}}
 
-def env_axis(field: str) -> int:
-    """Along which axis a field of a `Trajectory` has its B environments."""
-    return 0 if field == "bootstrap_observation" else 1
+    @classmethod
+    def of_arrays(cls, arrays: dict[str, np.ndarray]) -> Rollout:
+        """What `arrays` took apart."""
+        said = {name.removeprefix("said/"): array for name, array in arrays.items() if name.startswith("said/")}
+        return cls(**{name: arrays[name] for name in cls._fields if name != "said"}, said=said)
 
 
 class Episode(NamedTuple):
@@ -56,19 +62,3 @@ class VecStep(NamedTuple):
     life_lost: Array  # [B] bool: fewer lives than before, and the game goes on
     final_observations: Array  # [B, *obs]: the true last observation where an episode ended, else as above
     episodes: tuple[Episode, ...]  # those that ended in this step
-
-
-class Losses(NamedTuple):
-    """Scalars of one update, float32. Losses are means over [T, B]; see losses.py for signs and halves."""
-
-    total_loss: Array
-    policy_loss: Array
-    value_loss: Array
-    entropy: Array
-    explained_variance: Array
-    grad_norm: Array  # global norm before clipping
-    learning_rate: Array
-
-    def are_finite(self, is_finite: Callable[[Array], Any] = lambda scalar: math.isfinite(float(scalar))) -> Any:
-        """Whether loss and gradients are finite, so that the update can be applied."""
-        return is_finite(self.total_loss) & is_finite(self.grad_norm)

@@ -16,7 +16,7 @@ from gymnasium.spaces import Box
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from a2c.config import Config, RuntimeConfig, build_config
-from a2c.trajectory import Trajectory
+from a2c.trajectory import Rollout
 
 T, B, A = 6, 5, 3
 GAMMA = 0.9
@@ -53,24 +53,49 @@ def exact_numerics() -> Iterator[None]:
     runtime.setup(RuntimeConfig())
 
 
-def make_trajectory(seed: int, space: Box = VECTORS, num_actions: int = A, t: int = T, b: int = B) -> Trajectory:
-    """Random rows with every kind of end: terminated or cut (discount 0), truncated, both in one row, and none."""
+def make_rollout(seed: int, space: Box = VECTORS, num_actions: int = A, t: int = T, b: int = B) -> Rollout:
+    """Random rows with every kind of end: terminated, truncated, a life lost, terminated and truncated, and none."""
+    rng = np.random.default_rng(seed)
+    kind = rng.choice(5, size=(t, b), p=[0.6, 0.1, 0.15, 0.05, 0.1])
+    kind.flat[:5] = range(5)
+    truncated = (kind == 2) | (kind == 3)
+    return Rollout(
+        observations=observations(rng, space, t + 1, b),
+        actions=rng.integers(num_actions, size=(t, b), dtype=np.int32),
+        rewards=rng.normal(size=(t, b)).astype(np.float32),
+        terminated=(kind == 1) | (kind == 3),
+        truncated=truncated,
+        life_lost=kind == 4,
+        last_observations=observations(rng, space, int(truncated.sum())),
+        said={
+            "logits": rng.normal(size=(t, b, num_actions)).astype(np.float32),
+            "values": rng.normal(size=(t, b)).astype(np.float32),
+        },
+    )
+
+
+def observations(rng: np.random.Generator, space: Box, *shape: int) -> np.ndarray:
+    if space.dtype == np.uint8:
+        return rng.integers(256, size=(*shape, *space.shape), dtype=np.uint8)
+    return rng.normal(size=(*shape, *space.shape)).astype(np.float32)
+
+
+def make_trajectory(seed: int, space: Box = VECTORS, num_actions: int = A, t: int = T, b: int = B) -> Any:
+    """A `Trajectory` of A2C: rows that are terminated or cut (discount 0), truncated, both in one row, and none."""
+    from a2c.algorithms.a2c import Trajectory  # imports TensorFlow: most files do without it here
+
     rng = np.random.default_rng(seed)
     kind = rng.choice(4, size=(t, b), p=[0.6, 0.15, 0.15, 0.1])
     kind.flat[:4] = 0, 1, 2, 3
-    if space.dtype == np.uint8:
-        observations = rng.integers(256, size=(t + 1, b, *space.shape), dtype=np.uint8)
-    else:
-        observations = rng.normal(size=(t + 1, b, *space.shape)).astype(np.float32)
+    seen = observations(rng, space, t + 1, b)
     return Trajectory(
-        observations=observations[:-1],
+        observations=seen[:-1],
         actions=rng.integers(num_actions, size=(t, b), dtype=np.int32),
         rewards=rng.normal(size=(t, b)).astype(np.float32),
         discounts=np.where((kind == 1) | (kind == 3), 0.0, GAMMA).astype(np.float32),
         ends=kind > 0,
         final_values=np.where(kind >= 2, rng.normal(size=(t, b)) + 2.0, 0.0).astype(np.float32),
-        behaviour_logits=rng.normal(size=(t, b, num_actions)).astype(np.float32),
-        bootstrap_observation=observations[-1],
+        bootstrap_observations=seen[-1:],
     )
 
 

@@ -26,18 +26,18 @@ import tensorflow as tf
 from pydantic import BaseModel, ValidationError
 from rich.table import Table
 
+from a2c.algorithms.algorithm import Algorithm, Update, build_algorithm
+from a2c.algorithms.sections import AlgorithmSection
 from a2c.checkpoint import versions
 from a2c.config import Config, UserError, dotted, dump_config
 from a2c.envs import make_env_groups, make_simulator, share_of_group
 from a2c.envs.vector import Simulator
 from a2c.files import write_result
-from a2c.learner import Learner, build_learner
 from a2c.machine import processor, stay_on
 from a2c.metrics import Counters, Writers, make_record
 from a2c.rollout import RolloutCollector, build_collector
 from a2c.runtime import parts_of, setup, stream_seed
-from a2c.training import Stopwatch
-from a2c.trajectory import Losses
+from a2c.training import Stopwatch, weights_of
 
 ROUNDS = 5
 DEFAULT_STEPS = 40_000  # some games of each environment end within them, so that resets are seen
@@ -121,12 +121,13 @@ def run_bench(config: Config, *, steps: int | None = None, on_round: Callable[[]
         make_env_groups(config.env, seed=config.seed, groups=parts) as envs,
         Writers(Path(folder), config, Counters()) as writers,
     ):
-        learner = build_learner(config, envs.observation_space, envs.num_actions)
-        collector = build_collector(config, envs, learner.act, learner.value)
-        plain, clocked = (Loop(config, learner, collector, writers) for _ in range(2))
+        algorithm = build_algorithm(config, envs.observation_space, envs.num_actions)
+        collector = build_collector(config, envs, algorithm.policy)
+        plain, clocked = (Loop(config, algorithm, collector, writers) for _ in range(2))
+        algorithm.trace()
         plain.run(WARM_UP_UPDATES)
         peak_memory, memory = _peak_memory(), _memory()
-        flops = flops_per_step(learner.model, config.algorithm.rollout_length)
+        flops = flops_per_step(algorithm.policy.model, config.algorithm)
         clock = Clock()
         rounds = tuple(_rounds(plain, clocked, clock, updates, flops, on_round))
         middle = _medians(rounds)
@@ -151,7 +152,7 @@ def _rounds(
     plain: Loop, clocked: Loop, clock: Clock, updates: int, flops: float, on_round: Callable[[], None]
 ) -> Iterator[Round]:
     """Time everything in turn, again and again."""
-    config, parts = plain.config, plain.learner.parts
+    config, parts = plain.config, plain.algorithm.parts
     share, cores = share_of_group(config.env, parts)
     steps = updates * config.algorithm.rollout_length
     with ThreadPoolExecutor(parts) as threads, ExitStack() as stack:
@@ -173,9 +174,9 @@ def _rounds(
 class Loop:
     """The loop of `train` without evaluations and checkpoints, some updates at a time."""
 
-    def __init__(self, config: Config, learner: Learner, collector: RolloutCollector, writers: Writers) -> None:
+    def __init__(self, config: Config, algorithm: Algorithm, collector: RolloutCollector, writers: Writers) -> None:
         self.config = config
-        self.learner = learner
+        self.algorithm = algorithm
         self.collector = collector
         self.writers = writers
         self.counters = Counters()
@@ -185,20 +186,21 @@ class Loop:
         """Do `updates` more; returns agent steps per second."""
         start = time.perf_counter()
         for _ in range(updates):
-            trajectory, episodes = self.collector.collect()
-            losses = self.learner.update(trajectory)
-            self.counters.advance(self.config.env_steps_per_update, self.collector.envs.frames_per_step)
+            update, episodes = self.algorithm.iterate(self.collector, self.counters.updates)
+            frames_per_step = self.collector.envs.frames_per_step
+            self.counters.advance(self.config.env_steps_per_update, frames_per_step, update.gradient_steps)
             for _, episode in episodes:
                 self.counters.count(episode.episode_return, episode.length)
             self.stopwatch.tick()
             if self.counters.updates % self.config.logging.every_updates == 0:
-                self.log(losses)
-        _wait_for(losses)
+                self.log(update)
+        _wait_for(update.metrics)
         return updates * self.config.env_steps_per_update / (time.perf_counter() - start)
 
-    def log(self, losses: Losses) -> None:
+    def log(self, update: Update) -> None:
         """Write one line of metrics."""
-        self.writers.write(make_record(self.counters, losses, self.stopwatch.lap()), self.learner.weights)
+        record = make_record(self.counters, update.metrics, self.config.algorithm.METRICS, self.stopwatch.lap())
+        self.writers.write(record, lambda: weights_of(self.algorithm.policy.model))
 
 
 class _Running(threading.local):
@@ -283,22 +285,21 @@ class Clock:
 @contextmanager
 def clocks_on(clock: Clock, loop: Loop) -> Iterator[None]:
     """Put the clock on the parts of a loop, and take it off again."""
-    learner, collector = loop.learner, loop.collector
+    algorithm, collector = loop.algorithm, loop.collector
     simulators = [group.envs._simulator for group in collector.groups]
     calls = (
         *((simulator, "step", EMULATOR) for simulator in simulators),
         *((simulator, "reset", RESETS) for simulator in simulators),
-        (collector, "act", TRANSFER),  # what is left of it beside the compiled function
-        (collector, "value", TRANSFER),
-        (learner, "update", TRANSFER),
+        (collector, "explore", TRANSFER),  # what is left of it beside the compiled function
         (loop, "log", LOGGING),
     )
-    compiled = ((learner, "_sample", FORWARD), (learner, "_value", FORWARD), (learner, "_update", UPDATE))
+    compiled = [(each, FORWARD) for each in algorithm.policy.compiled.values()]
+    compiled += [(step.compiled, UPDATE) for step in algorithm.steps.values()]
     with ExitStack() as stack:
         for owner, name, row in calls:
             stack.enter_context(_replaced(owner, name, clock.timed(row, getattr(owner, name))))
-        for owner, name, row in compiled:
-            stack.enter_context(_replaced(owner, name, clock.timed_work(row, getattr(owner, name))))
+        for function, row in compiled:
+            stack.enter_context(_replaced(function, "execute", clock.timed_work(row, function.execute)))
         if len(collector.groups) > 1:
             one, all_groups = clock.timed_group(collector.play_group, len(simulators)), collector.play_groups
             stack.enter_context(_replaced(collector, "play_group", one))
@@ -358,15 +359,16 @@ def forward_flops(model: keras.Model) -> list[int]:
     return [2 * prod(layer.kernel.shape) * prod(layer.output.shape[1:-1]) for layer in layers]
 
 
-def flops_per_step(model: keras.Model, rollout_length: int) -> float:
+def flops_per_step(model: keras.Model, algorithm: AlgorithmSection) -> float:
     """Floating-point operations of acting and learning, for one agent step.
 
-    Forward, a step is seen when acting and again when learning, where one more follows every T. Backward goes
-    through the T alone and costs twice forward, for the gradients of inputs and of kernels; observations need none.
+    Forward, a step is seen when acting and again in each pass of learning, and one more observation follows every T.
+    Backward goes through the T alone and costs twice forward, for the gradients of inputs and of kernels;
+    observations need none.
     """
     layers = forward_flops(model)
     forward, backward = sum(layers), 2 * sum(layers) - layers[0]
-    return forward + forward * (rollout_length + 1) / rollout_length + backward
+    return forward + forward / algorithm.rollout_length + algorithm.passes * (forward + backward)
 
 
 def matrix_rate(precision: str) -> float:

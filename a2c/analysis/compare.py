@@ -18,6 +18,7 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter
 
+from a2c.algorithms.algorithm import build_algorithm
 from a2c.analysis import switches as sw
 from a2c.analysis.bandit import LOSSES, BanditResult, compare_losses
 from a2c.analysis.convergence import (
@@ -38,7 +39,6 @@ from a2c.checkpoint import versions
 from a2c.config import Config, UserError, dump_config, env_slug, load_config
 from a2c.envs import make_vec_env
 from a2c.files import write_atomically
-from a2c.learner import build_learner
 from a2c.runtime import INEXACT_PASSES
 
 FORCED = {"evaluation.episodes": 0, "logging.tensorboard": False}  # they cost time and compare nothing
@@ -230,7 +230,7 @@ def _thresholds(envs: Sequence[str], threshold: float | None) -> dict[str, float
 
 
 class _LockStep:
-    """Parts one to three: the same updates on the same recorded trajectories, in fresh processes."""
+    """Parts one to three: the same updates on the same recorded rollouts, in fresh processes."""
 
     def __init__(self, request: Request, folder: Path, config: Config) -> None:
         self.request = request
@@ -256,7 +256,7 @@ class _LockStep:
     def _run(self, part: str, task: str, sets: Sequence[tuple[str, ...]], updates: int) -> list[Any]:
         if not self.recorded:
             write_atomically(self.folder / "config.yaml", yaml.safe_dump(dump_config(self.config), sort_keys=False))
-            if not (self.folder / "trajectories.npz").exists():
+            if not (self.folder / "rollouts.npz").exists():
                 _output(self.folder, "record", ()).unlink(missing_ok=True)
             _run_tasks(self.request, self.folder, "record", "record", [()], self.request.updates)
             self.recorded = True
@@ -276,7 +276,7 @@ def _run_tasks(
 
 def _task_job(folder: Path, task: str, off: tuple[str, ...], updates: int) -> Job:
     output = _output(folder, task, off)
-    files = (str(folder / "config.yaml"), str(folder / "trajectories.npz"), str(output))
+    files = (str(folder / "config.yaml"), str(folder / "rollouts.npz"), str(output))
     return Job(
         name=output.stem,
         command=(sys.executable, "-m", "a2c.analysis.worker", task, *files, str(updates), *off),
@@ -332,7 +332,7 @@ def _refuse_unfit(arms: Sequence[Arm]) -> None:
             )
         env = arm.config.env.model_copy(update={"num_envs": 1})
         with make_vec_env(env, seed=0) as envs:
-            build_learner(arm.config, envs.observation_space, envs.num_actions)
+            build_algorithm(arm.config, envs.observation_space, envs.num_actions)
 
 
 def _with_runtime(config: Config, mode: str, numerics: str) -> Config:

@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from a2c.algorithms.algorithm import Algorithm, build_algorithm
+from a2c.algorithms.gradient_step import Batch, GradientStep, Metrics
 from a2c.config import Config
 from a2c.envs import make_env_groups
-from a2c.learner import Learner, build_learner, compiled
+from a2c.execution.compile import Compiled
 from a2c.rollout import build_collector
 from a2c.runtime import parts_of
-from a2c.trajectory import Trajectory
+from a2c.trajectory import Rollout
 
 Tamper = Callable[[str, Any], Any]  # (stage, value) -> the value that the update goes on with
 
@@ -68,83 +70,84 @@ class Distance:
     max_abs: float
 
 
-def record(config: Config, updates: int) -> list[Trajectory]:
-    """The first `updates` trajectories of the run that `config` describes."""
+def record(config: Config, updates: int) -> list[Rollout]:
+    """The first `updates` rollouts of the run that `config` describes."""
     with make_env_groups(config.env, seed=config.seed, groups=parts_of(config)) as envs:
-        learner = build_learner(config, envs.observation_space, envs.num_actions)
-        collector = build_collector(config, envs, learner.act, learner.value)
-        trajectories = []
-        for _ in range(updates):
-            trajectory, _ = collector.collect()
-            learner.update(trajectory)
-            trajectories.append(trajectory)
-    return trajectories
+        algorithm = build_algorithm(config, envs.observation_space, envs.num_actions)
+        collector = build_collector(config, envs, algorithm.policy)
+        rollouts = []
+        for number in range(updates):
+            rollout, _ = collector.collect()
+            algorithm.update(rollout, number)
+            rollouts.append(rollout)
+    return rollouts
 
 
-def save_trajectories(path: Path, trajectories: Sequence[Trajectory]) -> None:
-    """Write them as one compressed .npz, field by field."""
-    fields = zip(*trajectories, strict=True)
-    arrays = {name: np.stack(rows) for name, rows in zip(Trajectory._fields, fields, strict=True)}
+def save_rollouts(path: Path, rollouts: Sequence[Rollout]) -> None:
+    """Write them as one compressed .npz, array by array."""
+    arrays = {f"{i}/{name}": x for i, rollout in enumerate(rollouts) for name, x in rollout.arrays().items()}
     with path.open("wb") as file:
         np.savez_compressed(file, allow_pickle=False, **arrays)
 
 
-def load_trajectories(path: Path, updates: int) -> list[Trajectory]:
-    """The first `updates` of those that `save_trajectories` wrote."""
+def load_rollouts(path: Path, updates: int) -> list[Rollout]:
+    """The first `updates` of those that `save_rollouts` wrote."""
     with np.load(path, allow_pickle=False) as file:
-        fields = [file[name][:updates] for name in Trajectory._fields]
-    return [Trajectory(*rows) for rows in zip(*fields, strict=True)]
+        numbered = [(*name.split("/", 1), name) for name in file.files]
+        return [
+            Rollout.of_arrays({inner: file[name] for number, inner, name in numbered if number == str(i)})
+            for i in range(updates)
+        ]
 
 
-def find_where(
-    eager: Learner, graph: Learner, trajectories: Iterable[Trajectory], tamper: Tamper | None = None
-) -> Where:
-    """Find the first stage of the first update at which two learners differ.
+def find_where(eager: Algorithm, graph: Algorithm, rollouts: Iterable[Rollout], tamper: Tamper | None = None) -> Where:
+    """Find the first stage of the first update at which two executions of an algorithm differ.
 
-    Both update on the same trajectories; where their variables differ afterwards, that update is repeated from
-    the weights before it with every stage read.
+    Both update on the same rollouts; if their variables differ afterwards, that update is repeated from the weights
+    before it with every stage read.
 
     Args:
         eager, graph: with equal variables; `graph` is compiled.
-        trajectories: one for each update.
+        rollouts: one for each update.
         tamper: changes values of the graph's stages on purpose, to test this function.
     """
     first_update: tuple[Any, ...] | None = None
     updates = 0
-    for updates, trajectory in enumerate(trajectories, 1):
+    for updates, rollout in enumerate(rollouts, 1):
         before = snapshot(eager), snapshot(graph)
-        eager.update(trajectory)
-        graph.update(trajectory)
-        first_update = first_update or (trajectory, *before)
+        eager.update(rollout, updates - 1)
+        graph.update(rollout, updates - 1)
+        first_update = first_update or (rollout, before)
         differing = differing_names(snapshot(eager), snapshot(graph))
         if differing:
-            return _look_closer(eager, graph, trajectory, before, tamper, updates, updates, differing)
+            return _look_closer(eager, graph, rollout, before, tamper, updates, updates, differing)
     if first_update is None:
-        raise ValueError("find_where needs at least one trajectory")
-    trajectory, *starts = first_update
-    return _look_closer(eager, graph, trajectory, tuple(starts), tamper, None, updates, [])
+        raise ValueError("find_where needs at least one rollout")
+    rollout, before = first_update
+    return _look_closer(eager, graph, rollout, before, tamper, None, updates, [])
 
 
 def _look_closer(
-    eager: Learner,
-    graph: Learner,
-    trajectory: Trajectory,
+    eager: Algorithm,
+    graph: Algorithm,
+    rollout: Rollout,
     before: tuple[dict[str, np.ndarray], dict[str, np.ndarray]],
     tamper: Tamper | None,
-    update: int | None,
+    number: int | None,
     updates: int,
     differing: list[str],
 ) -> Where:
+    made = 0 if number is None else number - 1
     restore(graph, before[1])
-    graph.update(trajectory)
+    graph.update(rollout, made)
     unobserved = snapshot(graph)
     restore(eager, before[0])
     restore(graph, before[1])
-    of_eager = observe(eager, trajectory, "eager")
-    of_graph = observe(graph, trajectory, "graph", tamper)
+    of_eager = observe(eager, rollout, made, "eager")
+    of_graph = observe(graph, rollout, made, "graph", tamper)
     stages = tuple(compare_arrays(name, of_eager[name], of_graph[name]) for name in of_eager)
     return Where(
-        update=update,
+        update=number,
         updates=updates,
         first=next((stage.stage for stage in stages if stage.differing), None),
         stages=stages,
@@ -153,63 +156,90 @@ def _look_closer(
     )
 
 
-def observe(learner: Learner, trajectory: Trajectory, mode: str, tamper: Tamper | None = None) -> dict[str, np.ndarray]:
+def observe(
+    algorithm: Algorithm, rollout: Rollout, updates: int, mode: str, tamper: Tamper | None = None
+) -> dict[str, np.ndarray]:
     """Update once and return every named stage, in the order of computation; then the variables.
 
+    The stages of an update's second gradient step and of later ones have its number before their names.
+
     Args:
-        learner: is updated.
-        trajectory: to learn from.
+        algorithm: is updated.
+        rollout: to learn from.
+        updates: that were made before.
         mode: eager or graph.
         tamper: what to put in the place of a stage's value.
     """
+    seen: dict[str, np.ndarray] = {}
+    watched = {name: _Watched(step, mode, tamper, seen) for name, step in algorithm.steps.items()}
+    algorithm.update(rollout, updates, watched)
+    variables = snapshot(algorithm)
+    if tamper:
+        variables = {name: np.asarray(tamper(name, value)) for name, value in variables.items()}
+    return {**seen, **variables}
 
-    def staged(trajectory: Trajectory) -> dict[str, tf.Tensor]:
+
+class _Watched:
+    """A gradient step that puts every named stage into `seen`."""
+
+    def __init__(self, step: GradientStep, mode: str, tamper: Tamper | None, seen: dict[str, np.ndarray]) -> None:
+        self.step = step
+        self.tamper = tamper
+        self.seen = seen
+        self.order: list[str] = []  # tf.function hands dictionaries back sorted
+        self.calls = 0
+        self.compiled = Compiled(self._staged, mode, step.signature)
+
+    def __call__(self, batch: Batch) -> Metrics:
+        stages, metrics = self.compiled(batch)
+        self.calls += 1
+        for name in self.order:
+            self.seen[name if self.calls == 1 else f"{self.calls}: {name}"] = stages[name].numpy()
+        return metrics  # type: ignore[no-any-return]
+
+    def _staged(self, batch: Batch) -> tuple[dict[str, tf.Tensor], Metrics]:
         stages: dict[str, tf.Tensor] = {}
 
         def tap(name: str, tensor: tf.Tensor) -> tf.Tensor:
-            stages[name] = tamper(name, tensor) if tamper else tensor
+            stages[name] = self.tamper(name, tensor) if self.tamper else tensor
             return stages[name]
 
-        learner.apply_update(trajectory, tap)
-        order.extend(name for name in stages if name not in order)
-        return stages
-
-    order: list[str] = []  # tf.function hands dictionaries back sorted
-    stages = compiled(staged, mode, learner.trajectory_spec)(trajectory)
-    variables = snapshot(learner)
-    if tamper:
-        variables = {name: np.asarray(tamper(name, value)) for name, value in variables.items()}
-    return {**{name: stages[name].numpy() for name in order}, **variables}
+        metrics = self.step.apply(batch, tap)
+        self.order.extend(name for name in stages if name not in self.order)
+        return stages, metrics
 
 
-def agree(eager: Learner, graph: Learner, trajectories: Iterable[Trajectory]) -> Agreement:
+def agree(eager: Algorithm, graph: Algorithm, rollouts: Iterable[Rollout]) -> Agreement:
     """Count the variables that are equal after the first update and after the last."""
     equal: list[int] = []
-    for trajectory in trajectories:
-        eager.update(trajectory)
-        graph.update(trajectory)
+    for number, rollout in enumerate(rollouts):
+        eager.update(rollout, number)
+        graph.update(rollout, number)
         variables = snapshot(eager)
         equal.append(len(variables) - len(differing_names(variables, snapshot(graph))))
     return Agreement(updates=len(equal), variables=len(variables), equal_after_one=equal[0], equal=equal[-1])
 
 
-def growth(eager: Learner, graph: Learner, trajectories: Iterable[Trajectory]) -> list[dict[str, Distance]]:
+def growth(eager: Algorithm, graph: Algorithm, rollouts: Iterable[Rollout]) -> list[dict[str, Distance]]:
     """The distance of the weights and of each kind of optimizer slot after each of the same updates."""
     distances = []
-    for trajectory in trajectories:
-        eager.update(trajectory)
-        graph.update(trajectory)
+    for number, rollout in enumerate(rollouts):
+        eager.update(rollout, number)
+        graph.update(rollout, number)
         ours, theirs = variable_groups(eager), variable_groups(graph)
         distances.append({name: distance(ours[name], theirs[name]) for name in ours})
     return distances
 
 
-def variable_groups(learner: Learner) -> dict[str, np.ndarray]:
-    """Weights, and the optimizer's slots by kind (momentum, velocity), each as one vector."""
-    groups = {"weights": [variable.numpy() for variable in learner.model.trainable_variables]}
-    for slot in learner.optimizer.variables:
-        if len(slot.shape) > 0:
-            groups.setdefault(slot.name.rsplit("_", 1)[1], []).append(slot.numpy())
+def variable_groups(algorithm: Algorithm) -> dict[str, np.ndarray]:
+    """Weights, and the optimizers' slots by kind (momentum, velocity), each as one vector."""
+    groups: dict[str, list[np.ndarray]] = {}
+    for name, variables in algorithm.variables.items():
+        for variable in variables:
+            if name == "model":
+                groups.setdefault("weights", []).append(variable.numpy())
+            elif len(variable.shape) > 0:
+                groups.setdefault(variable.name.rsplit("_", 1)[1], []).append(variable.numpy())
     return {name: np.concatenate([array.ravel() for array in arrays]) for name, arrays in groups.items()}
 
 
@@ -222,16 +252,22 @@ def distance(first: np.ndarray, second: np.ndarray) -> Distance:
     return Distance(float(relative), float(np.abs(difference).max()))
 
 
-def snapshot(learner: Learner) -> dict[str, np.ndarray]:
-    """Copies of the optimizer's slots, then of the weights, under names that do not depend on the process."""
-    slots = {f"slot {slot.name}": slot.numpy() for slot in learner.optimizer.variables}
-    return slots | {f"weight {weight.path}": weight.numpy() for weight in learner.model.variables}
+def snapshot(algorithm: Algorithm) -> dict[str, np.ndarray]:
+    """Copies of the optimizers' slots, then of the weights, under names that do not depend on the process."""
+    return {name: variable.numpy() for name, variable in _named_variables(algorithm)}
 
 
-def restore(learner: Learner, values: dict[str, np.ndarray]) -> None:
+def restore(algorithm: Algorithm, values: dict[str, np.ndarray]) -> None:
     """Put back what `snapshot` copied."""
-    for variable, value in zip([*learner.optimizer.variables, *learner.model.variables], values.values(), strict=True):
-        variable.assign(value)
+    for name, variable in _named_variables(algorithm):
+        variable.assign(values[name])
+
+
+def _named_variables(algorithm: Algorithm) -> list[tuple[str, Any]]:
+    groups = dict(algorithm.variables)
+    weights = [(f"weight {weight.path}", weight) for weight in groups.pop("model")]
+    kinds = {name: "slot" if name == "optimizer" else name for name in groups}
+    return [*((f"{kinds[name]} {slot.name}", slot) for name, slots in groups.items() for slot in slots), *weights]
 
 
 def differing_names(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> list[str]:

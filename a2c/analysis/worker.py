@@ -1,6 +1,6 @@
 """One task of a comparison in a process of its own, since most of TensorFlow's settings are per process.
 
-`python -m a2c.analysis.worker TASK CONFIG TRAJECTORIES OUTPUT UPDATES [SWITCH ...]`, where the switches named are off.
+`python -m a2c.analysis.worker TASK CONFIG ROLLOUTS OUTPUT UPDATES [SWITCH ...]`, where the switches named are off.
 """
 
 from __future__ import annotations
@@ -14,51 +14,51 @@ from typing import Any
 
 from gymnasium.spaces import Box
 
+from a2c.algorithms.algorithm import Algorithm, build_algorithm
 from a2c.analysis import numerics
 from a2c.analysis.question import run_question
 from a2c.analysis.switches import THREADS, switch_off
 from a2c.config import Config, UserError, build_config, read_config_file
 from a2c.files import write_atomically
-from a2c.learner import Learner, build_learner
 from a2c.runtime import parts_of, setup
-from a2c.trajectory import Trajectory
+from a2c.trajectory import Rollout
 
 
-def main(task: str, config_file: str, trajectories_file: str, output: str, updates: str, *off: str) -> None:
+def main(task: str, config_file: str, rollouts_file: str, output: str, updates: str, *off: str) -> None:
     """Do the task and write its result as JSON."""
     if task == "question":
         switch_off(off)
         result: Any = asdict(run_question(updates=int(updates)))
     else:
         config = build_config(read_config_file(Path(config_file)), where=config_file)
-        result = _on_trajectories(task, config, Path(trajectories_file), int(updates), off)
+        result = _on_rollouts(task, config, Path(rollouts_file), int(updates), off)
     write_atomically(Path(output), json.dumps(result, indent=2) + "\n")
 
 
-def _on_trajectories(task: str, config: Config, file: Path, updates: int, off: Sequence[str]) -> Any:
+def _on_rollouts(task: str, config: Config, file: Path, updates: int, off: Sequence[str]) -> Any:
     if task == "record":
         setup(config.runtime, parts=parts_of(config))
-        numerics.save_trajectories(file, numerics.record(config, updates))
+        numerics.save_rollouts(file, numerics.record(config, updates))
         return {"updates": updates}
     if THREADS not in off:
         setup(config.runtime, parts=parts_of(config))
     switch_off(off)
-    trajectories = numerics.load_trajectories(file, updates)
-    eager, graph = (_learner(config, trajectories[0], mode) for mode in ("eager", "graph"))
+    rollouts = numerics.load_rollouts(file, updates)
+    eager, graph = (_algorithm(config, rollouts[0], mode) for mode in ("eager", "graph"))
     if task == "where":
-        return asdict(numerics.find_where(eager, graph, trajectories))
+        return asdict(numerics.find_where(eager, graph, rollouts))
     if task == "agree":
-        return asdict(numerics.agree(eager, graph, trajectories))
-    distances = numerics.growth(eager, graph, trajectories)
+        return asdict(numerics.agree(eager, graph, rollouts))
+    distances = numerics.growth(eager, graph, rollouts)
     return [{name: asdict(distance) for name, distance in update.items()} for update in distances]
 
 
-def _learner(config: Config, trajectory: Trajectory, mode: str) -> Learner:
-    """The learner of a run, for the observations and actions that were recorded: no environment is needed."""
-    one = trajectory.observations[0, 0]
+def _algorithm(config: Config, rollout: Rollout, mode: str) -> Algorithm:
+    """The algorithm of a run, for the observations and actions that were recorded: no environment is needed."""
+    one = rollout.observations[0, 0]
     space = Box(0, 255, one.shape, one.dtype)
     config = config.model_copy(update={"runtime": config.runtime.model_copy(update={"mode": mode})})
-    return build_learner(config, space, trajectory.behaviour_logits.shape[-1])
+    return build_algorithm(config, space, rollout.said["logits"].shape[-1])
 
 
 if __name__ == "__main__":

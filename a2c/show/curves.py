@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from a2c.algorithms.sections import SECTIONS
 from a2c.config import UserError
-from a2c.metrics import WINDOW
+from a2c.metrics import RUN_COLUMNS, WINDOW
 from a2c.show.runs import FloatArray, Run, group
 from a2c.show.style import on_common_range
 
@@ -19,21 +20,12 @@ AXES = {
     "frames": ("frames", "emulator frames", 1),
     "minutes": ("seconds", "minutes of training", 60),
 }
-QUANTITIES = {
-    "episode_return_mean": f"mean return of the last {WINDOW} games",
-    "policy_loss": "policy loss",
-    "value_loss": "value loss",
-    "entropy": "entropy (nats)",
-    "explained_variance": "explained variance",
-    "grad_norm": "gradient norm before clipping",
-    "steps_per_second": "agent steps a second",
-}
 RETURN, SPEED = "episode_return_mean", "steps_per_second"
-WHAT = {
-    "return": (RETURN,),
-    "losses": tuple(name for name in QUANTITIES if name not in (RETURN, SPEED)),
-    "speed": (SPEED,),
-    "all": tuple(QUANTITIES),
+METRICS = {metric.name: metric for section in SECTIONS.values() for metric in section.METRICS}
+LABELS = {
+    RETURN: f"mean return of the last {WINDOW} games",
+    SPEED: "agent steps a second",
+    **{name: metric.label for name, metric in METRICS.items()},
 }
 SMOOTHED_PARTS = 100  # by default this part of the longest run's lines is reached, to both sides
 
@@ -87,7 +79,7 @@ def default_smoothing(runs: Sequence[Run]) -> int:
 
 
 def make_panels(runs: Sequence[Run], what: str, axis: str, smoothing: int) -> list[Panel]:
-    """The panels of `WHAT[what]` over `AXES[axis]`, game by game.
+    """The panels of what is asked for (return, losses, speed or all) over `AXES[axis]`, game by game.
 
     Raises:
         UserError: where no run has anything to show in any of them.
@@ -98,11 +90,19 @@ def make_panels(runs: Sequence[Run], what: str, axis: str, smoothing: int) -> li
     panels = [
         Panel(env_id, quantity, tuple(_curve(members, quantity, axis, smoothing) for members in group(played)))
         for env_id, played in games.items()
-        for quantity in WHAT[what]
+        for quantity in _quantities(played, what)
     ]
     if not any(curve.lines for panel in panels for curve in panel.curves):
-        raise UserError(f"There is nothing to plot yet: {runs[0].path} has logged no {QUANTITIES[WHAT[what][0]]}.")
+        name = LABELS[RETURN] if what == "return" else what
+        raise UserError(f"There is nothing to plot yet: {runs[0].path} has logged no {name}.")
     return panels
+
+
+def _quantities(runs: Sequence[Run], what: str) -> list[str]:
+    """The columns that are drawn: of losses all that an algorithm reports, those of others too."""
+    columns = dict.fromkeys(name for run in runs for name in run.metrics)
+    losses = [name for name in columns if name not in RUN_COLUMNS and (name not in METRICS or METRICS[name].plotted)]
+    return {"return": [RETURN], "losses": losses, "speed": [SPEED], "all": [RETURN, *losses, SPEED]}[what]
 
 
 def smooth(values: FloatArray, reach: int) -> FloatArray:
@@ -138,7 +138,8 @@ def _curve(members: Sequence[Run], quantity: str, axis: str, smoothing: int) -> 
 
 
 def _line(run: Run, quantity: str, axis: str, smoothing: int) -> Line:
-    x, y = _positions(run, axis), run.metrics[quantity]
+    x = _positions(run, axis)
+    y = run.metrics.get(quantity, np.full(len(x), np.nan))
     known = np.isfinite(x) & np.isfinite(y)
     values = y[known]
     return Line(run.label, run.seed, x[known], values, smooth(values, smoothing))

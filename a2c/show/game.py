@@ -9,15 +9,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
+from a2c.algorithms.on_policy import outcomes
+from a2c.algorithms.policy import Policy
 from a2c.config import Config, UserError
 from a2c.envs import clips_rewards
 from a2c.envs.gymnasium import ScalarEnvs
 from a2c.evaluation import PlayedGame
-from a2c.learner import Learner, compiled
 from a2c.returns import n_step_returns
 from a2c.show.saliency import effects
+from a2c.trajectory import Rollout
 
 Choice = Literal["best", "worst", "median"]
 Saliency = Literal["value", "policy"]
@@ -89,11 +90,11 @@ def replay(env: ScalarEnvs, game: PlayedGame) -> Iterator[Step]:
         observations, lives = outcome.observations, outcome.lives
 
 
-def think(learner: Learner, config: Config, steps: Iterable[Step], *, saliency: Saliency | None = None) -> Thoughts:
+def think(policy: Policy, config: Config, steps: Iterable[Step], *, saliency: Saliency | None = None) -> Thoughts:
     """What the network makes of a game.
 
     Args:
-        learner: whose network it is.
+        policy: whose network it is.
         config: of its training.
         steps: of the whole game, such as `replay` gives them.
         saliency: what the effects are on: the value, or the log-probability of the action that was taken. It needs
@@ -102,27 +103,25 @@ def think(learner: Learner, config: Config, steps: Iterable[Step], *, saliency: 
     Raises:
         UserError: where a number is not finite.
     """
-    look = network(learner, config.runtime.mode)
     log_probabilities, values, maps = [], [], []
-    rewards, discounts, ends, final_values = [], [], [], []
+    facts: list[tuple[float, bool, bool, bool]] = []  # not the steps themselves: their pictures take gigabytes
+    last: list[np.ndarray] = []
     for step in steps:
-        log_p, value = look(step.observation[None])
+        log_p, value = policy.look(step.observation[None])
         log_probabilities.append(log_p[0])
         values.append(value[0])
         if saliency:
-            maps.append(effects(_observed(look, saliency, step.action), step.observation))
-        cut = step.terminated or (step.life_lost and config.env.cut_on_life_loss)
-        rewards.append(np.sign(step.reward) if clips_rewards(config.env) else step.reward)
-        discounts.append(0.0 if cut else config.algorithm.gamma)
-        ends.append(cut or step.truncated)
-        final_values.append(look(step.next_observation[None])[1][0] if step.truncated else 0.0)
-    returns = n_step_returns(
-        _column(rewards, np.float32),
-        _column(discounts, np.float32),
-        _column(ends, np.bool_),
-        _column(final_values, np.float32),
-        np.zeros(1, np.float32),  # of a step after the last, which is an end
+            maps.append(effects(_observed(policy.look, saliency, step.action), step.observation))
+        facts.append((step.reward, step.terminated, step.truncated, step.life_lost))
+        last += [step.next_observation] if step.truncated else []
+    found = outcomes(
+        _game(facts, last),
+        lambda observations: policy.look(observations)[1],
+        gamma=config.algorithm.gamma,
+        cut_on_life_loss=config.env.cut_on_life_loss,
+        clip_rewards=clips_rewards(config.env),
     )
+    returns = n_step_returns(*found, np.zeros(1, np.float32))  # the last step is an end, and no value counts after it
     if not (np.isfinite(log_probabilities).all() and np.isfinite(values).all() and np.isfinite(returns).all()):
         raise UserError(f"The network or the rewards of {config.env.id} are not finite, so that nothing can be drawn.")
     return Thoughts(
@@ -133,16 +132,11 @@ def think(learner: Learner, config: Config, steps: Iterable[Step], *, saliency: 
     )
 
 
-def network(learner: Learner, mode: str) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
-    """Observations [N, *obs] -> log-probabilities [N, A] and values [N], both float32."""
-
-    def forward(observations: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        logits, values = learner.model(observations)
-        return tf.nn.log_softmax(logits), values
-
-    model = learner.model
-    execute = compiled(forward, mode, tf.TensorSpec((None, *model.input_shape[1:]), model.input.dtype))
-    return lambda observations: tuple(x.numpy() for x in execute(observations))
+def _game(facts: Sequence[tuple[float, bool, bool, bool]], last: Sequence[np.ndarray]) -> Rollout:
+    """A whole game as a rollout of one environment, without what was seen and done."""
+    rewards, terminated, truncated, life_lost = (np.array(column)[:, None] for column in zip(*facts, strict=True))
+    nothing = np.empty(0)
+    return Rollout(nothing, nothing, rewards.astype(np.float32), terminated, truncated, life_lost, np.array(last), {})
 
 
 def _observed(look: Callable[..., Any], saliency: Saliency, action: int) -> Callable[[np.ndarray], np.ndarray]:
@@ -150,10 +144,6 @@ def _observed(look: Callable[..., Any], saliency: Saliency, action: int) -> Call
     if saliency == "value":
         return lambda observations: look(observations)[1]
     return lambda observations: look(observations)[0][:, action]
-
-
-def _column(values: list[Any], dtype: Any) -> np.ndarray:
-    return np.array(values, dtype)[:, None]  # [T, 1]
 
 
 def _check_same(game: PlayedGame, t: int, score: float, *, ended: bool) -> None:

@@ -16,7 +16,7 @@ from matplotlib.ticker import EngFormatter
 
 from a2c.config import UserError
 from a2c.files import write_result
-from a2c.show.curves import AXES, QUANTITIES, Curve, Panel
+from a2c.show.curves import AXES, LABELS, Curve, Panel
 from a2c.show.runs import Run
 from a2c.show.style import THIN, colour, draw_band, line, markers, plain, render
 
@@ -106,7 +106,7 @@ def _draw_panel(axes: Axes, panel: Panel, axis: str, smoothing: int) -> None:
     for index, curve in enumerate(panel.curves):
         _draw_curve(axes, curve, index, smoothing)
     axes.set_xlabel(AXES[axis][1], fontsize=9)
-    axes.set_ylabel(QUANTITIES[panel.quantity], fontsize=9)
+    axes.set_ylabel(LABELS.get(panel.quantity, panel.quantity.replace("_", " ")), fontsize=9)
     axes.tick_params(labelsize=8)
     if axis != "minutes":
         axes.xaxis.set_major_formatter(EngFormatter(sep=" "))

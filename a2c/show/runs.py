@@ -9,7 +9,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from a2c.config import Config, UserError, dotted, dump_config, read_config_file, read_provenance
-from a2c.metrics import Record
+from a2c.metrics import RUN_COLUMNS
 
 FloatArray = npt.NDArray[np.float64]
 LARGEST_CONFIG = 20_000  # keys, values and letters
-COLUMNS = tuple(column.name for column in fields(Record))
+MOST_COLUMNS = 100  # of metrics
 
 
 @dataclass(frozen=True)
@@ -119,9 +119,15 @@ def _read_run(path: Path, warn: Callable[[str], None]) -> Run:
         values=values,
         settings={**dotted(dump_config(Config())), **given},
         provenance=read_provenance(path / "config.yaml"),
-        metrics={name: np.array([_number(record.get(name)) for record in records]) for name in COLUMNS},
+        metrics={name: np.array([_number(record.get(name)) for record in records]) for name in _columns(records)},
         evaluations=tuple(_evaluation(values) for values in evaluations if math.isfinite(_number(values.get("mean")))),
     )
+
+
+def _columns(records: Sequence[dict[str, Any]]) -> list[str]:
+    """The names of all numbers, in their order; a stranger's file may name any number of things."""
+    columns = dict.fromkeys(RUN_COLUMNS) | dict.fromkeys(name for record in records for name in record)
+    return [name for name in columns if name.isidentifier()][:MOST_COLUMNS]
 
 
 def _objects(path: Path, warn: Callable[[str], None]) -> list[dict[str, Any]]:

@@ -9,13 +9,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from a2c.checkpoint import Saved, demand_trust, find_checkpoint, restored_learner, run_folder
+from a2c.algorithms.policy import Policy
+from a2c.checkpoint import Saved, demand_trust, find_checkpoint, restored_policy, run_folder
 from a2c.config import UserError, env_slug
 from a2c.envs import atari_game, clips_rewards, make_filmed_env
 from a2c.envs.gymnasium import ScalarEnvs
 from a2c.evaluation import PlayedGame, evaluation_envs, play
 from a2c.files import make_folder, write_result
-from a2c.learner import Learner
 from a2c.progress import Stages
 from a2c.runtime import parts_of, setup
 from a2c.show.game import Choice, Saliency, Step, Thoughts, choose, replay, think
@@ -74,7 +74,7 @@ class Chosen(NamedTuple):
 
     request: Request
     saved: Saved
-    learner: Learner
+    policy: Policy
     env: ScalarEnvs
     greedy: bool
     seed: int
@@ -184,10 +184,10 @@ def _choose(request: Request, saved: Saved, env: ScalarEnvs, stages: Stages) -> 
     with evaluation_envs(config, request.episodes, request.seed) as envs:
         if request.saliency and not is_image(envs.observation_space.low):
             raise UserError(f"--saliency needs observations that are images, and those of {config.env.id} are not.")
-        learner = restored_learner(saved, config, envs.observation_space, envs.num_actions)
+        policy = restored_policy(saved, config, envs.observation_space, envs.num_actions)
         stages.at("playing", 0, request.episodes)
-        played = play(learner, envs, request.episodes, greedy=greedy, seed=seed, on_episode=on_episode)
-    return Chosen(request, saved, learner, env, greedy, seed, played, choose(played, request.choice), stages)
+        played = play(policy, envs, request.episodes, greedy=greedy, seed=seed, on_episode=on_episode)
+    return Chosen(request, saved, policy, env, greedy, seed, played, choose(played, request.choice), stages)
 
 
 def _seed(request: Request, saved: Saved) -> int:
@@ -196,7 +196,7 @@ def _seed(request: Request, saved: Saved) -> int:
 
 def _think(chosen: Chosen) -> Thoughts:
     steps = _counted(chosen, "asking the network")
-    return think(chosen.learner, chosen.saved.config, steps, saliency=chosen.request.saliency)
+    return think(chosen.policy, chosen.saved.config, steps, saliency=chosen.request.saliency)
 
 
 def _counted(chosen: Chosen, what: str) -> Iterator[Step]:

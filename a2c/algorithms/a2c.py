@@ -1,0 +1,188 @@
+"""A2C, advantage actor-critic: one synchronous update on each rollout, which is then thrown away."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Self, cast
+
+import tensorflow as tf
+
+from a2c.algorithms.algorithm import Algorithm, Batches
+from a2c.algorithms.gradient_step import Fit, GradientStep, Pool, in_parts
+from a2c.algorithms.on_policy import outcomes
+from a2c.algorithms.policy import ActorCriticPolicy, actor_critic_policy
+from a2c.algorithms.sections import A2CSection
+from a2c.config import Config
+from a2c.envs import clips_rewards
+from a2c.execution.compile import Tap
+from a2c.losses import LossParts, a2c_loss
+from a2c.optimizer import build_optimizer
+from a2c.replicas import ALONE, Replicas
+from a2c.returns import gae, moments, normalize
+from a2c.runtime import parts_of
+from a2c.trajectory import Array, Rollout
+
+
+class Trajectory(NamedTuple):
+    """What one update of A2C learns from; T = rollout_length, B = num_envs."""
+
+    observations: Array  # [T, B, *obs]
+    actions: Array  # [T, B] int32
+    rewards: Array  # [T, B] float32: see `Outcomes` for these four
+    discounts: Array
+    ends: Array
+    final_values: Array
+    bootstrap_observations: Array  # [1, B, *obs]: after row T-1
+
+
+class A2C(Algorithm):
+    """Mnih et al. 2016, arXiv 1602.01783, made synchronous as in OpenAI's baselines (2017).
+
+    One gradient step a rollout on policy_loss + c_v value_loss - c_e entropy, with advantages of GAE (lambda = 1:
+    n-step returns). The forward pass is made anew from the stored observations: no activation outlives a step.
+
+    Args:
+        config: of the algorithm.
+        policy: whose network is trained.
+        optimizer: Keras'.
+        num_envs: B; with the rollout's length it fixes the shapes of an update.
+        clip_rewards, cut_on_life_loss: see `outcomes`.
+        parts: every batch goes through the network in so many, each on a core of its own.
+        **options: of `GradientStep`.
+    """
+
+    policy: ActorCriticPolicy
+
+    def __init__(
+        self,
+        config: A2CSection,
+        policy: ActorCriticPolicy,
+        optimizer: Any,
+        *,
+        num_envs: int,
+        clip_rewards: bool,
+        cut_on_life_loss: bool,
+        parts: int = 1,
+        **options: Any,
+    ) -> None:
+        self.config = config
+        self.policy = policy
+        self.clip_rewards = clip_rewards
+        self.cut_on_life_loss = cut_on_life_loss
+        self.parts = parts
+        signature = trajectory_spec(policy, config.rollout_length, num_envs)
+        self.learn = GradientStep(self._loss, policy.model.trainable_variables, optimizer, signature, **options)
+        self.steps = {"update": self.learn}
+        self.variables = {"model": policy.model.variables, "optimizer": optimizer.variables}
+
+    @staticmethod
+    def build_policy(config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> ActorCriticPolicy:
+        """See `Algorithm`."""
+        return actor_critic_policy(config, space, num_actions, replicas)
+
+    @classmethod
+    def build(cls, config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> Self:
+        """See `Algorithm`."""
+        policy = cls.build_policy(config, space, num_actions, replicas)
+        with replicas.scope():
+            optimizer = build_optimizer(config.optimizer, total_updates=config.total_updates)
+        return cls(
+            cast(A2CSection, config.algorithm),
+            policy,
+            optimizer,
+            num_envs=config.env.num_envs,
+            clip_rewards=clips_rewards(config.env),
+            cut_on_life_loss=config.env.cut_on_life_loss,
+            parts=parts_of(config),
+            max_grad_norm=config.optimizer.max_grad_norm,
+            mode=config.runtime.mode,
+            replicas=replicas,
+        )
+
+    def batches(self, rollout: Rollout, updates: int) -> Batches:
+        """One gradient step on the whole rollout."""
+        yield "update", self.trajectory(rollout)
+
+    def trajectory(self, rollout: Rollout) -> Trajectory:
+        """What is learned from the facts of a rollout."""
+        found = outcomes(
+            rollout,
+            self.policy.value,
+            gamma=self.config.gamma,
+            cut_on_life_loss=self.cut_on_life_loss,
+            clip_rewards=self.clip_rewards,
+        )
+        return Trajectory(
+            observations=rollout.observations[:-1],
+            actions=rollout.actions,
+            **found._asdict(),
+            bootstrap_observations=rollout.observations[-1:],
+        )
+
+    def _loss(self, trajectory: Trajectory, tap: Tap, pool: Pool) -> Fit:
+        logits, values, bootstrap_value = self._forward(trajectory, tap)
+        targets = gae(
+            trajectory.rewards,
+            trajectory.discounts,
+            trajectory.ends,
+            trajectory.final_values,
+            values,
+            bootstrap_value,
+            gae_lambda=self.config.gae_lambda,
+        )
+        returns, advantages = tap("returns", targets.returns), tap("advantages", targets.advantages)
+        if self.config.normalize_advantages:
+            advantages = tap("normalized_advantages", normalize(advantages, pool(moments(advantages))))
+        loss, parts = a2c_loss(
+            logits,
+            values,
+            trajectory.actions,
+            advantages,
+            returns,
+            value_loss_coef=self.config.value_loss_coef,
+            entropy_coef=self.config.entropy_coef,
+        )
+        parts = LossParts(*(tap(name, part) for name, part in parts._asdict().items()))
+        return Fit(tap("total_loss", loss), parts._asdict(), moments(returns - values), moments(returns))
+
+    def _forward(self, trajectory: Trajectory, tap: Tap) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """One forward pass over the T x B stored observations, and one over the B after them.
+
+        The latter apart, since no gradient goes through it: beside the others it would be carried back as zeros.
+
+        Returns logits [T, B, A], values [T, B] and bootstrap_value [B].
+        """
+        t, b, *observation = trajectory.observations.shape
+        stored = tap("observations", tf.reshape(trajectory.observations, [t * b, *observation]))
+        stored_parts = in_parts(stored, self.parts)
+        after_parts = in_parts(tf.reshape(trajectory.bootstrap_observations, [b, *observation]), self.parts)
+        parts = [self._pass(*part) for part in zip(stored_parts, after_parts, strict=True)]
+        logits, values, bootstrap_value = (tf.concat(each, axis=0) for each in zip(*parts, strict=True))
+        logits, values = tap("logits", logits), tap("values", values)
+        logits, values = tf.reshape(logits, [t, b, -1]), tf.reshape(values, [t, b])
+        return logits, values, tap("bootstrap_value", bootstrap_value)
+
+    def _pass(self, observations: tf.Tensor, bootstrap_observations: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        """Logits [n, A] and values [n] of one part, then its bootstrap values [b].
+
+        No part waits for another, and the tape adds up their gradients. Within a part the order is fixed: else one
+        core may get the bootstrap values of all parts.
+        """
+        outputs = self.policy.model(observations)
+        with tf.control_dependencies(outputs):
+            _, bootstrap_values = self.policy.model(bootstrap_observations)
+        return *outputs, bootstrap_values
+
+
+def trajectory_spec(policy: ActorCriticPolicy, rollout_length: int, num_envs: int) -> Trajectory:
+    """The fixed signature of an update."""
+    shape, dtype = tuple(policy.model.input_shape[1:]), policy.model.input.dtype
+    rows = (rollout_length, num_envs)
+    return Trajectory(
+        observations=tf.TensorSpec((*rows, *shape), dtype),
+        actions=tf.TensorSpec(rows, tf.int32),
+        rewards=tf.TensorSpec(rows, tf.float32),
+        discounts=tf.TensorSpec(rows, tf.float32),
+        ends=tf.TensorSpec(rows, tf.bool),
+        final_values=tf.TensorSpec(rows, tf.float32),
+        bootstrap_observations=tf.TensorSpec((1, num_envs, *shape), dtype),
+    )

@@ -1,0 +1,174 @@
+"""Policies: observations and a seed -> actions, and what else is to be stored of them."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from a2c.config import Config
+from a2c.execution.compile import Compiled
+from a2c.memory import refuse_huge_network
+from a2c.model import build_model, refuse_unproven_layers, weight_shapes
+from a2c.replicas import ALONE, Replicas
+from a2c.runtime import is_exact, stream_seed
+
+Said = dict[str, np.ndarray]  # [B, ...] float32 by name
+
+
+class Policy(Protocol):
+    """What acts: all that playing, watching and exporting need to know of an algorithm.
+
+    B = num_envs, N = any number of observations. A draw is a function of the observations, the weights and `seed` [2]
+    int64 alone, the same in eager and in graph.
+
+    Attributes:
+        model: the network; observations [N, *obs] -> its outputs.
+        says: the shape [...] of each array that `explore` returns beside the actions, by name.
+        compiled: the compiled functions by what they do, for whoever times or traces them.
+    """
+
+    model: keras.Model
+    says: dict[str, tuple[int, ...]]
+    compiled: dict[str, Compiled]
+
+    def act(self, observations: np.ndarray, seed: np.ndarray) -> np.ndarray:
+        """Draw actions [N] int32 as the agent plays once it is trained."""
+        ...
+
+    def act_greedily(self, observations: np.ndarray) -> np.ndarray:
+        """The best actions [N] int32, without a draw."""
+        ...
+
+    def explore(self, observations: np.ndarray, seed: np.ndarray) -> tuple[np.ndarray, Said]:
+        """Draw actions as the agent acts while it trains, for the B environments of a rollout or for a group of them.
+
+        Every replica works on its slice; the draws are those that one process with the environments of all workers
+        would make.
+        """
+        ...
+
+    def look(self, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Log-probabilities of the actions [N, A] and values [N], both float32."""
+        ...
+
+
+class ActorCriticPolicy:
+    """Acts by a network with a policy head and a value head: observations [N, *obs] -> (logits [N, A], values [N]).
+
+    Args:
+        model: the network.
+        mode: see `Compiled`.
+        num_envs: B.
+        values: whether `explore` says the values too.
+        replicas: within whose scope the model was made.
+    """
+
+    def __init__(
+        self, model: keras.Model, *, mode: str, num_envs: int, values: bool = False, replicas: Replicas = ALONE
+    ) -> None:
+        self.model = model
+        self.says: dict[str, tuple[int, ...]] = {"logits": (model.output_shape[0][-1],)}
+        if values:
+            self.says["values"] = ()
+        self._replicas = replicas
+        any_batch = tf.TensorSpec((None, *model.input_shape[1:]), model.input.dtype)  # evaluation plays fewer games
+        row = tf.TensorSpec((num_envs, *model.input_shape[1:]), model.input.dtype)
+        draw = tf.TensorSpec((2,), tf.int64)
+        often = replicas.strategy is None  # is called often
+        act = explore = Compiled(self._act, mode, any_batch, draw, as_operation=often)
+        if replicas.total > 1:
+            explore = Compiled(self._explore_slices, mode, row, draw)
+        self.compiled = {
+            "explore": explore,
+            "act": act,
+            "greedy": Compiled(self._greedy, mode, any_batch, as_operation=often),
+            "value": Compiled(self._value, mode, any_batch, as_operation=often),
+            "look": Compiled(self._look, mode, any_batch),
+        }
+
+    def act(self, observations: np.ndarray, seed: np.ndarray) -> np.ndarray:
+        """See `Policy`."""
+        actions, _ = self.compiled["act"](observations, seed)
+        return actions.numpy()  # type: ignore[no-any-return]
+
+    def act_greedily(self, observations: np.ndarray) -> np.ndarray:
+        """The most probable actions; see `Policy`."""
+        return self.compiled["greedy"](observations).numpy()  # type: ignore[no-any-return]
+
+    def explore(self, observations: np.ndarray, seed: np.ndarray) -> tuple[np.ndarray, Said]:
+        """See `Policy`."""
+        actions, said = self.compiled["explore"](observations, seed)
+        return actions.numpy(), {name: array.numpy() for name, array in said.items()}
+
+    def value(self, observations: np.ndarray) -> np.ndarray:
+        """V of observations [N, *obs] -> [N] float32."""
+        return self.compiled["value"](observations).numpy()  # type: ignore[no-any-return]
+
+    def look(self, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """See `Policy`."""
+        log_probabilities, values = self.compiled["look"](observations)
+        return log_probabilities.numpy(), values.numpy()
+
+    def _act(self, observations: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        outputs = self.model(observations)
+        return draw_actions(outputs[0], _uniform(tf.shape(outputs[0]), seed)), self._say(*outputs)
+
+    def _explore_slices(self, observations: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        return self._replicas.joined(self._replicas.run(self._explore_slice, observations, seed))  # type: ignore[no-any-return]
+
+    def _explore_slice(self, observations: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        outputs = self.model(self._replicas.slice(observations, axis=0))
+        rows, num_actions = outputs[0].shape
+        joint = _uniform((rows * self._replicas.total, num_actions), seed)
+        return draw_actions(outputs[0], self._replicas.rows(joint, rows)), self._say(*outputs)
+
+    def _say(self, logits: tf.Tensor, values: tf.Tensor) -> dict[str, tf.Tensor]:
+        said = {"logits": logits, "values": values}
+        return {name: said[name] for name in self.says}
+
+    def _greedy(self, observations: tf.Tensor) -> tf.Tensor:
+        logits, _ = self.model(observations)
+        return tf.argmax(logits, axis=-1, output_type=tf.int32)
+
+    def _value(self, observations: tf.Tensor) -> tf.Tensor:
+        _, values = self.model(observations)
+        return values
+
+    def _look(self, observations: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        logits, values = self.model(observations)
+        return tf.nn.log_softmax(logits), values
+
+
+def actor_critic_policy(
+    config: Config, observation_space: Any, num_actions: int, replicas: Replicas = ALONE, *, values: bool = False
+) -> ActorCriticPolicy:
+    """The policy of a configuration, with fresh weights.
+
+    Raises:
+        UserError: if the network does not fit the observations or the machine's memory, or is not exact though
+            `runtime.numerics` asks for that.
+    """
+    refuse_huge_network(weight_shapes(config.model, observation_space, num_actions))
+    with replicas.scope():
+        seed, precision = stream_seed(config.seed, "weights"), config.runtime.precision
+        model = build_model(config.model, observation_space, num_actions, seed=seed, dtype=precision)
+    if is_exact(config.runtime):
+        refuse_unproven_layers(model)
+    return ActorCriticPolicy(
+        model, mode=config.runtime.mode, num_envs=config.env.num_envs, values=values, replicas=replicas
+    )
+
+
+def draw_actions(logits: tf.Tensor, uniform: tf.Tensor) -> tf.Tensor:
+    """Actions [B] int32 from logits [B, A] and numbers [B, A] in (0, 1).
+
+    Gumbel-max: argmax(logits + Gumbel noise) is a draw from softmax(logits); XLA has no categorical draw.
+    """
+    return tf.argmax(logits - tf.math.log(-tf.math.log(uniform)), axis=-1, output_type=tf.int32)
+
+
+def _uniform(shape: Any, seed: tf.Tensor) -> tf.Tensor:
+    return tf.random.stateless_uniform(shape, seed, alg="philox")

@@ -1,0 +1,116 @@
+"""The configuration section of each algorithm, and the table of algorithms. No TensorFlow here.
+
+Sources: [zoo] DLR-RM/rl-baselines3-zoo hyperparams/*.yml, `atari`; [a3c] Mnih et al. 2016, arXiv 1602.01783.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal, NamedTuple
+
+from pydantic import Field
+
+from a2c.config.messages import nearest, shown
+from a2c.config.types import NUMBER, NonNegative, Probability, Section
+
+
+class Promises(NamedTuple):
+    """What holds for every run of an algorithm; what does not is said by `train`, `resume`, `compare` and `doctor`."""
+
+    exact: bool = True  # the same seed gives the same bits, and so does a resumed run
+    modes: bool = True  # eager execution gives the bits of graphs
+    workers: bool = True  # several workers make the updates of one that has all their environments
+
+
+class Metric(NamedTuple):
+    """A scalar that an update reports."""
+
+    name: str  # in metrics.jsonl
+    label: str  # for people, with its unit
+    group: str = "losses"  # of TensorBoard's tags
+    form: str = ".4f"  # in the live view
+    plotted: bool = True
+
+
+# what every actor-critic loss is made of, how well the values fit, and what every gradient step reports
+LOSSES = (
+    Metric("policy_loss", "policy loss", form="+.4f"),
+    Metric("value_loss", "value loss"),
+    Metric("entropy", "entropy (nats)", form=".3f"),
+    Metric("total_loss", "total loss", plotted=False),
+)
+EXPLAINED_VARIANCE = Metric("explained_variance", "explained variance", form=".2f")
+STEP = (
+    Metric("grad_norm", "gradient norm before clipping", "optimizer"),
+    Metric("learning_rate", "learning rate", "optimizer", ".2g", plotted=False),
+)
+
+Length = Annotated[int, Field(ge=1, le=4096), NUMBER]
+
+
+class AlgorithmSection(Section):
+    """What every algorithm has; each adds its own."""
+
+    IMPLEMENTATION: ClassVar[str]  # module:Class of an `Algorithm`; imported when it is built
+    TITLE: ClassVar[str]  # its name and source
+    METRICS: ClassVar[tuple[Metric, ...]]  # what an update reports, in the order in which it is shown
+    PROMISES: ClassVar[Promises] = Promises()
+
+    name: str
+    rollout_length: Length = 5  # T: steps of each environment that are collected before something is learned
+    gamma: Probability = 0.99  # the discount of one step [zoo], [a3c]
+
+    @property
+    def rollouts_per_update(self) -> int:
+        """How many rollouts of all environments one update takes."""
+        return 1
+
+    @property
+    def passes(self) -> float:
+        """How often one step goes forward and backward through the network in an update: for the floor of speed."""
+        return 1.0
+
+    def check(self, env_steps: int, rollout: str) -> None:
+        """Raise ValueError if an update of so many agent steps, described by `rollout`, is impossible."""
+
+
+class ActorCriticSection(AlgorithmSection):
+    """What A2C and its relatives share."""
+
+    gae_lambda: Probability = 1.0  # 1 = n-step returns [zoo]
+    normalize_advantages: bool = False  # [zoo]
+    value_loss_coef: NonNegative = 0.25  # [zoo], times the mean squared error
+    entropy_coef: NonNegative = 0.01  # [zoo], [a3c]
+
+    def check(self, env_steps: int, rollout: str) -> None:
+        """See `AlgorithmSection`."""
+        if self.normalize_advantages and env_steps == 1:
+            raise ValueError(
+                f"algorithm.normalize_advantages=true needs a rollout of at least 2 steps, and it has 1 ({rollout}): "
+                "a single advantage less its mean is always 0"
+            )
+
+
+class A2CSection(ActorCriticSection):
+    """The A2C estimator and its loss."""
+
+    IMPLEMENTATION = "a2c.algorithms.a2c:A2C"
+    TITLE = "A2C, advantage actor-critic (Mnih et al. 2016, arXiv 1602.01783, synchronous)"
+    METRICS = (*LOSSES, EXPLAINED_VARIANCE, *STEP)
+
+    name: Literal["a2c"] = "a2c"
+
+
+SECTIONS: dict[str, type[AlgorithmSection]] = {"a2c": A2CSection}
+DEFAULT = "a2c"
+
+
+def section_named(name: object) -> type[AlgorithmSection]:
+    """The section of an algorithm.
+
+    Raises:
+        ValueError: if there is no such algorithm, naming those there are.
+    """
+    if isinstance(name, str) and name in SECTIONS:
+        return SECTIONS[name]
+    hint = nearest(name, list(SECTIONS)) if isinstance(name, str) else ""
+    raise ValueError(f"there is no algorithm {shown(name)}; algorithms are {', '.join(SECTIONS)}.{hint}")

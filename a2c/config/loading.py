@@ -1,0 +1,287 @@
+"""Building a configuration: presets, YAML files, flags and `--set section.key=value`.
+
+A value is looked up in this order, the last one found wins: the default in `schema`, the preset or file, the command
+line's flags, `--set`.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from a2c.algorithms.sections import DEFAULT, SECTIONS, AlgorithmSection, section_named
+from a2c.config.messages import allowed, nearest, shown
+from a2c.config.schema import Config, EnvConfig, all_keys, sections
+from a2c.config.types import Section, UserError
+from a2c.config.yaml_loader import Loader
+
+# The version of what the keys mean, which a run writes into its config.yaml, and what each version changed.
+SCHEMA = 2
+CHANGES = {
+    2: "an Atari environment is seeded after env.reseed_after steps, no longer at every episode, and "
+    "evaluation.every_updates became evaluation.every_env_steps",
+}
+
+
+def load_config(
+    *,
+    config: str | Path | None = None,
+    env_id: str | None = None,
+    overrides: dict[str, Any] | None = None,
+    assignments: tuple[str, ...] | list[str] = (),
+) -> tuple[Config, str]:
+    """Build the configuration of a run.
+
+    Args:
+        config: a preset's name or a YAML file; without it the preset of the game's own name is used where
+            there is one, else the classic recipe `atari`.
+        env_id: the environment; wins over the file's.
+        overrides: dotted keys to values, from flags; None values are ignored.
+        assignments: `section.key=value` texts; they win over everything else.
+
+    Returns:
+        The configuration, and the name of the preset or file it came from.
+
+    Raises:
+        UserError: for an unknown preset, file, key or value.
+    """
+    flags = {key: value for key, value in (overrides or {}).items() if value is not None}
+    if env_id is not None:
+        flags["env.id"] = env_id
+    assigned = dict(parse_assignment(text) for text in assignments)
+    given = {**flags, **assigned}
+    source, values = _read_source(config, given.get("env.id"), given.get("algorithm.name"))
+    _assign_all(values, given, where="the options given")
+    return build_config(values, where=source), source
+
+
+def build_config(values: Any, *, where: str) -> Config:
+    """Validate a nested mapping into a Config; the first mistake becomes a UserError that names its key."""
+    kind = _algorithm(values, where)
+    try:
+        return Config.model_validate(values)
+    except ValidationError as error:
+        raise UserError(f"{where}: {_explain(error, values, kind)}") from None
+
+
+def changed(config: Config, changes: dict[str, Any]) -> Config:
+    """A configuration with other values under dotted keys, validated like any other; None leaves a key as it is.
+
+    Raises:
+        UserError: for an unknown key or a value that is not allowed.
+    """
+    values = dump_config(config)
+    given = {key: value for key, value in changes.items() if value is not None}
+    _assign_all(values, given, where="the options given")
+    return build_config(values, where="the options given")
+
+
+def dump_config(config: Config) -> dict[str, Any]:
+    """The configuration as plain nested values, every default written out."""
+    return config.model_dump(mode="json")
+
+
+def dotted(values: dict[str, Any]) -> dict[str, Any]:
+    """The values of sections, as of `dump_config`, under the dotted keys of `lookup`."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        flat |= {f"{name}.{key}": v for key, v in value.items()} if isinstance(value, dict) else {name: value}
+    return flat
+
+
+def parse_assignment(text: str) -> tuple[str, Any]:
+    """Split `section.key=value`; the value is read as YAML, so `1e-3`, `true` and `[64, 64]` mean what they say."""
+    key, separator, raw = text.partition("=")
+    key = key.strip()
+    if not separator or not key:
+        raise UserError(
+            f"--set {shown(text)} is not of the form section.key=value, for example optimizer.learning_rate=1e-3."
+        )
+    try:
+        value = yaml.load(raw, Loader)
+    except Exception:  # whatever PyYAML raises on hostile text
+        raise UserError(f"--set {shown(key)}: the value {shown(raw)} cannot be read as YAML; quote it.") from None
+    return key, raw if isinstance(value, str) or not raw.strip() else value
+
+
+def lookup(config: Config, key: str) -> Any:
+    """The value of a dotted key."""
+    value: Any = config
+    for part in key.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def preset_names() -> list[str]:
+    """The presets that ship with the package, sorted."""
+    return sorted(path.stem for path in _presets_folder().glob("*.yaml"))
+
+
+def env_slug(env_id: str) -> str:
+    """`ALE/SpaceInvaders-v5` -> `space_invaders`, `Pong` -> `pong`: for folder and preset names."""
+    name = re.sub(r"(NoFrameskip|Deterministic)?-v\d+$", "", env_id.rsplit("/", 1)[-1].rsplit(":", 1)[-1])
+    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+    return re.sub(r"[^a-z0-9_.]+", "-", name).strip("-") or "env"
+
+
+def _presets_folder() -> Path:
+    here = Path(__file__).resolve().parents[1]
+    installed = here / "configs"  # in a wheel
+    return installed if installed.is_dir() else here.parent / "configs"  # in a checkout
+
+
+def _read_source(config: str | Path | None, env_id: Any, algorithm: Any) -> tuple[str, dict[str, Any]]:
+    if config is None:
+        config = _default_preset(env_slug(str(EnvConfig().id if env_id is None else env_id)), algorithm)
+    text = str(config)
+    if text in preset_names():
+        return text, read_config_file(_presets_folder() / f"{text}.yaml")
+    path = Path(text)
+    if path.is_dir():
+        raise UserError(
+            f"--config {text} is a folder; name a YAML file, or use `a2c resume {text}` to go on with a run."
+        )
+    if not path.is_file():
+        names = preset_names()
+        raise UserError(
+            f"There is no preset or file {shown(text)}; presets are {', '.join(names)}.{nearest(text, names)}"
+        )
+    return text, read_config_file(path)
+
+
+def _default_preset(env: str, algorithm: Any) -> str:
+    """The game's own if there is one for this algorithm, else the algorithm's; the default one has `atari`."""
+    own = [env, "atari"] if algorithm in (None, DEFAULT) else [f"{env}-{algorithm}", str(algorithm)]
+    return next((name for name in own if name in preset_names()), "atari")
+
+
+def read_config_file(path: Path) -> dict[str, Any]:
+    """The nested values of a YAML configuration file; a run's `provenance` and `schema` are left out.
+
+    Raises:
+        UserError: if it cannot be read, or is of another schema than `SCHEMA`; one without is taken for today's.
+    """
+    values = _read_yaml(path)
+    values.pop("provenance", None)
+    _check_schema(values.pop("schema", SCHEMA), path)
+    return values
+
+
+def read_provenance(path: Path) -> dict[str, str]:
+    """The versions and the commit that a run noted in its config.yaml; empty where it notes none.
+
+    Raises:
+        UserError: if it cannot be read.
+    """
+    provenance = _read_yaml(path).get("provenance")
+    return {str(name): str(value) for name, value in provenance.items()} if isinstance(provenance, dict) else {}
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        values = yaml.load(path.read_text(encoding="utf-8"), Loader)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read: {error.__class__.__name__}.") from None
+    except Exception as error:  # whatever PyYAML raises on hostile text
+        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+        place = "" if mark is None else f" at line {mark.line + 1}"
+        reason = "" if problem is None else f": {shown(problem)}"
+        raise UserError(f"{path} is not valid YAML{place}{reason}.") from None
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise UserError(
+            f"{path} must hold sections and keys such as `optimizer:` and `seed:`, not a {type(values).__name__}."
+        )
+    return values
+
+
+def _check_schema(schema: Any, path: Path) -> None:
+    if type(schema) is not int or schema < 1:
+        raise UserError(f"{path}: schema={shown(schema)} is not allowed: it should be a whole number, {SCHEMA} today.")
+    if schema > SCHEMA:
+        raise UserError(f"{path} is of schema {shown(schema)}, this version of a2c reads schema {SCHEMA}; update a2c.")
+    if schema < SCHEMA:
+        changes = "; ".join(text for version, text in CHANGES.items() if version > schema)
+        raise UserError(
+            f"{path} is of schema {schema}, and keys have changed their meaning since: {changes}; remove the line "
+            f"`schema: {schema}` to use it with today's meaning."
+        )
+
+
+def _assign_all(values: dict[str, Any], given: dict[str, Any], *, where: str) -> None:
+    """Set dotted keys; the name of the algorithm first, since it decides which keys there are."""
+    for key in sorted(given, key=lambda key: key != "algorithm.name"):
+        _assign(values, key, given[key], _algorithm(values, where))
+
+
+def _assign(values: dict[str, Any], key: str, value: Any, kind: type[AlgorithmSection]) -> None:
+    if key in sections(kind):
+        raise UserError(f"{key} is a section; set one of its keys, such as {_keys_of(key, kind)}.")
+    if key not in all_keys(kind):
+        raise UserError(_no_such_key(key, "There", kind))
+    *owners, leaf = key.split(".")
+    for section in owners:
+        inner = values.get(section)
+        inner = values[section] = {} if inner is None else inner
+        if not isinstance(inner, dict):
+            raise UserError(f"{_no_section(section, inner, kind)}.")
+        values = inner
+    values[leaf] = value
+
+
+def _algorithm(values: Any, where: str) -> type[AlgorithmSection]:
+    """The section of the algorithm that is named: it decides which keys there are."""
+    algorithm = values.get("algorithm") if isinstance(values, dict) else None
+    try:
+        return section_named(algorithm.get("name", DEFAULT) if isinstance(algorithm, dict) else DEFAULT)
+    except ValueError as error:
+        raise UserError(f"{where}: {error}") from None
+
+
+def _explain(error: ValidationError, values: Any, kind: type[AlgorithmSection]) -> str:
+    first = error.errors()[0]
+    key = ".".join(str(part) for part in first["loc"][:2])  # beyond are places in a list
+    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    if key in all_keys(kind):
+        value = _value_at(values, key)
+        return f"{key}={shown(value)} is not allowed: it should be {allowed(_schema_of(key, kind))}.{more}"
+    if first["type"] == "value_error":  # of a section or of all: keys that contradict each other
+        return f"{first['msg'].removeprefix('Value error, ')}.{more}"
+    if key in sections(kind):
+        return f"{_no_section(key, values[key], kind)}.{more}"
+    if not key:
+        return f"a configuration must hold sections and keys such as optimizer and seed, not {shown(values)}."
+    return _no_such_key(key, "there", kind) + more
+
+
+def _value_at(values: Any, key: str) -> Any:
+    for part in key.split("."):
+        values = values[part]
+    return values
+
+
+def _schema_of(key: str, kind: type[AlgorithmSection]) -> dict[str, Any]:
+    section, _, leaf = key.rpartition(".")
+    owner: type[Section] = sections(kind)[section] if section else Config
+    schema: dict[str, Any] = owner.model_json_schema()["properties"][leaf]
+    return schema
+
+
+def _no_such_key(key: str, there: str, kind: type[AlgorithmSection]) -> str:
+    own = [name for name, section in SECTIONS.items() if key in all_keys(section)]
+    if own:
+        return f"{there} is no key {shown(key)} of {kind.model_fields['name'].default}; it is one of {', '.join(own)}."
+    return f"{there} is no key {shown(key)}.{nearest(key[:80], all_keys(kind))} See the README for all keys."
+
+
+def _no_section(name: str, value: Any, kind: type[AlgorithmSection]) -> str:
+    return f"{name}={shown(value)} is not allowed: it should be a section with keys such as {_keys_of(name, kind)}"
+
+
+def _keys_of(section: str, kind: type[AlgorithmSection]) -> str:
+    return " and ".join(f"{section}.{key}" for key in list(sections(kind)[section].model_fields)[:2])

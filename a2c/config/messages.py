@@ -1,0 +1,65 @@
+"""Words for the errors of users: values as they were typed, the nearest names, what is allowed."""
+
+from __future__ import annotations
+
+import difflib
+import reprlib
+from typing import Any
+
+
+def nearest(word: str, allowed: list[str]) -> str:
+    """` Did you mean ...?` with the nearest matches, or nothing."""
+    lowered = {name.lower(): name for name in allowed}
+    matches = difflib.get_close_matches(word[:80].lower(), lowered, n=3, cutoff=0.5)
+    return f" Did you mean {' or '.join(lowered[match] for match in matches)}?" if matches else ""
+
+
+def shown(value: Any) -> str:
+    """A value for a sentence: as `repr` writes it, on one line and cut where it is long, whatever it holds."""
+    text = _SHORT.repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+class _Short(reprlib.Repr):
+    """`repr` that never builds what `shown` would cut: a few lines of YAML can hold more than fits in memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel, self.maxstring, self.maxother = 4, 80, 80
+
+    def repr_int(self, x: int, level: int) -> str:
+        """Python refuses to write integers of thousands of digits."""
+        return repr(x) if x.bit_length() < 200 else f"an integer of {x.bit_length()} bits"
+
+    def repr_bool(self, x: bool, level: int) -> str:
+        """As it was typed, in YAML."""
+        return "true" if x else "false"
+
+    def repr_NoneType(self, x: None, level: int) -> str:  # noqa: N802 (reprlib looks for this name)
+        """As it was typed, in YAML."""
+        return "null"
+
+
+_SHORT = _Short()
+
+
+_KINDS = {"integer": "a whole number", "number": "a finite number", "boolean": "true or false", "null": "null"}
+_BOUNDS = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "to", "exclusiveMaximum": "to below"}
+
+
+def allowed(schema: dict[str, Any]) -> str:
+    """What a JSON schema of pydantic's allows, in words."""
+    if "enum" in schema:
+        *others, last = schema["enum"]
+        return f"{', '.join(others)} or {last}"
+    if "anyOf" in schema:
+        return " or ".join(allowed(option) for option in reversed(schema["anyOf"]))  # null first, it is short
+    kind = schema["type"]
+    if kind == "string":
+        return f"a text of at most {schema['maxLength']} printable characters"
+    if kind == "array":
+        items = schema.get("prefixItems")
+        count, item = (f"{len(items)}", items[0]) if items else (f"at most {schema['maxItems']}", schema["items"])
+        return f"a list of {count}, each {allowed(item)}"
+    bounds = "".join(f" {word} {schema[name]}" for name, word in _BOUNDS.items() if name in schema)
+    return _KINDS[kind] + bounds

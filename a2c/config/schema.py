@@ -1,0 +1,209 @@
+"""The sections of a configuration: frozen models, one per owner, with the source of every default.
+
+[zoo] DLR-RM/rl-baselines3-zoo hyperparams/a2c.yml, `atari`; [oa] openai/baselines a2c; [a3c] Mnih et al. 2016, arXiv
+1602.01783; [ale] ALE's AtariPreprocessing as Gymnasium documents it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
+
+from a2c.algorithms.sections import DEFAULT, A2CSection, AlgorithmSection, section_named
+from a2c.config.types import LAYERS, NUMBER, NonNegative, NonNegativeInt, PositiveInt, Probability, Section, Size, Text
+
+
+class EnvConfig(Section):
+    """The environment and everything between it and the agent."""
+
+    id: Text = "Pong"  # an Atari game, a toy (Catch, Bandit, Chain), any Gymnasium id, or module:Id-v0
+    backend: Literal["native", "wrappers"] = "native"  # ale-py's C++ vector env, or Gymnasium's wrapper stack
+    num_envs: Annotated[int, Field(ge=1, le=4096), NUMBER] = 16  # [zoo]
+    threads: Annotated[int, Field(ge=0, le=1024), NUMBER] = 0  # emulator threads; 0 = one per core
+    sticky_action_probability: Probability = 0.0  # [zoo]; 0.25 is Machado et al. 2018, see configs/machado.yaml
+    full_action_space: bool = False  # all 18 actions instead of the game's own
+    cut_on_life_loss: bool = True  # [zoo], [oa]: a lost life ends the return, never the game
+    reward_clipping: Literal["auto", "sign", "none"] = "auto"  # for the loss only; auto = sign on Atari [oa]
+    frame_skip: Annotated[int, Field(ge=1, le=1000), NUMBER] = 4  # [ale]
+    frame_stack: Annotated[int, Field(ge=1, le=15), NUMBER] = 4  # [ale]
+    screen_size: Annotated[int, Field(ge=16, le=210), NUMBER] = 84  # [ale]; pixels of each side
+    noop_max: Annotated[int, Field(ge=0, le=100_000), NUMBER] = 30  # [ale]
+    fire_reset: bool = True  # [oa]
+    # Atari: after this many steps an environment's next episode starts on a seed of its own; 0 = every episode does.
+    # To resume, all since the last seed is played again (half of it on average); a seed costs 65 ms of emulation.
+    reseed_after: NonNegativeInt = 10_000
+    max_frames_per_episode: Annotated[int, Field(ge=1, le=2**31 - 1), NUMBER] = (
+        108_000  # [ale]: 30 minutes at 60 frames a second
+    )
+
+
+class ModelConfig(Section):
+    """The actor-critic network."""
+
+    # auto = nature for images, mlp for vectors
+    name: Literal["auto", "nature", "small", "impala", "mlp"] = "auto"
+    # scaled = x / 255 [oa]; standardized = each observation less its mean, over its standard deviation, which
+    # makes a ball of two pixels stand out from its background: Pong takes off in a third of the steps
+    pixels: Literal["scaled", "standardized"] = "scaled"
+    # (filters, kernel, stride) of each convolution of nature and small; None = their own, made for 84 x 84
+    conv_layers: Annotated[tuple[tuple[Size, Size, Size], ...], Field(max_length=LAYERS)] | None = None
+    hidden_sizes: Annotated[tuple[Size, ...], Field(max_length=LAYERS)] = (64, 64)  # of the MLP
+
+
+class OptimizerConfig(Section):
+    """The optimizer of the sum of the losses."""
+
+    name: Literal["rmsprop", "adam"] = "rmsprop"  # RMSProp as TF1 had it, see optimizer.py [oa]
+    learning_rate: Annotated[float, Field(gt=0, le=1000), NUMBER] = 7e-4  # [zoo]
+    schedule: Literal["constant", "linear"] = "constant"  # [zoo]; linear falls to 0 over the run [oa]
+    rho: Probability = 0.99  # RMSProp's decay [zoo]
+    beta_1: Annotated[float, Field(ge=0, lt=1), NUMBER] = 0.9  # Adam (Kingma and Ba 2015)
+    beta_2: Annotated[float, Field(ge=0, lt=1), NUMBER] = 0.999  # Adam
+    # bounded, so that what is applied is finite in float32 where the gradients are
+    epsilon: Annotated[float, Field(ge=1e-30, le=1e6), NUMBER] = 1e-5  # [zoo], [oa]
+    max_grad_norm: Annotated[float, Field(ge=1e-30, le=1e6), NUMBER] = 0.5  # [zoo], [oa]: global norm
+    # what to do where the loss or the gradients are not finite; the update is applied in neither case
+    on_nan: Literal["stop", "skip"] = "stop"
+
+
+class RuntimeConfig(Section):
+    """How the maths is executed. Nothing here changes what is computed beyond rounding."""
+
+    mode: Literal["graph", "eager", "xla"] = "graph"
+    precision: Literal["float32", "mixed_bfloat16"] = "float32"
+    # exact: eager and graph give the same bits; auto = exact wherever that is possible (not under XLA or on a GPU)
+    numerics: Literal["auto", "exact", "fast"] = "auto"
+    # TensorFlow's, 0 = one per core; Atari environments and batches are cut into as many parts, where it pays
+    threads: Annotated[int, Field(ge=0, le=1024), NUMBER] = 0
+    # mirrored: the devices of this machine share the environments; multiworker: every worker of a cluster has its own
+    strategy: Literal["none", "mirrored", "multiworker"] = "none"
+    workers: Annotated[int, Field(ge=1, le=65_536), NUMBER] = 1  # of multiworker: the cluster says it, a run keeps it
+    # of each process; 0 = one for each GPU. Without any, mirrored tries it out on virtual devices of the processor.
+    replicas: Annotated[int, Field(ge=0, le=1024), NUMBER] = 0
+    cluster_wait_minutes: NonNegative = 10.0  # for all workers to be there
+
+    @model_validator(mode="after")
+    def _xla_is_never_exact(self) -> RuntimeConfig:
+        if self.mode == "xla" and self.numerics == "exact":
+            raise ValueError(
+                "runtime.numerics=exact is impossible with mode=xla, which fuses and reorders sums; "
+                "use mode graph or eager, or numerics=fast"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _strategy_fits(self) -> RuntimeConfig:
+        if self.strategy != "none" and self.mode == "xla":
+            raise ValueError(
+                f"runtime.strategy={self.strategy} does not go with mode=xla, which cannot hand gradients between "
+                "devices here; use mode graph or eager"
+            )
+        if self.strategy != "multiworker" and self.workers > 1:
+            raise ValueError(
+                f"runtime.workers={self.workers} needs strategy=multiworker, not {self.strategy}; leave it out"
+            )
+        if self.strategy == "none" and self.replicas > 1:
+            raise ValueError(f"runtime.replicas={self.replicas} needs strategy=mirrored; set that, or leave it out")
+        return self
+
+
+class LoggingConfig(Section):
+    """The line of metrics."""
+
+    every_updates: PositiveInt = 100
+    tensorboard: bool = True
+    # of all weights, in TensorBoard, at every such line: some 0.03 s for the 1.7 M weights of nature
+    histograms: bool = False
+
+    @model_validator(mode="after")
+    def _histograms_go_to_tensorboard(self) -> LoggingConfig:
+        if self.histograms and not self.tensorboard:
+            raise ValueError(
+                "logging.histograms=true needs logging.tensorboard=true, which shows them; set that, or leave it out"
+            )
+        return self
+
+
+class CheckpointConfig(Section):
+    """What is kept to go on from."""
+
+    every_updates: PositiveInt = 2_000
+    every_minutes: NonNegative = 10.0  # as well, where updates are slow; 0 = by updates alone
+    keep: PositiveInt = 3  # the last N; the best by episode return is kept besides
+
+
+class EvaluationConfig(Section):
+    """Whole games played beside training, on environments of their own."""
+
+    every_env_steps: NonNegativeInt = 0  # 0 = only at the end
+    episodes: NonNegativeInt = 0  # 0 = none
+    greedy: bool = False  # the published A2C scores are of the sampled policy
+    video: bool = True  # the start of the median game for TensorBoard, where the environment has pictures
+
+
+def _of_its_name(value: Any) -> Any:
+    """The section of the algorithm that a mapping names."""
+    return section_named(value.get("name", DEFAULT)).model_validate(value) if isinstance(value, dict) else value
+
+
+AnyAlgorithm = Annotated[SerializeAsAny[AlgorithmSection], BeforeValidator(_of_its_name)]
+
+
+class Config(Section):
+    """Everything that decides a training run."""
+
+    seed: NonNegativeInt = 0
+    total_env_steps: PositiveInt = 10_000_000  # agent steps over all environments [zoo]; times frame_skip = frames
+    env: EnvConfig = EnvConfig()
+    model: ModelConfig = ModelConfig()
+    algorithm: AnyAlgorithm = A2CSection()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    runtime: RuntimeConfig = RuntimeConfig()
+    logging: LoggingConfig = LoggingConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+    @model_validator(mode="after")
+    def _holds_a_rollout(self) -> Config:
+        steps = self.env_steps_per_update
+        rollout = f"algorithm.rollout_length={self.algorithm.rollout_length} x env.num_envs={self.env.num_envs}"
+        if self.runtime.workers > 1:
+            rollout += f" x runtime.workers={self.runtime.workers}"
+        if self.runtime.replicas > 1 and self.env.num_envs % self.runtime.replicas:
+            raise ValueError(
+                f"env.num_envs={self.env.num_envs} cannot be shared evenly by runtime.replicas={self.runtime.replicas};"
+                " give a multiple of it"
+            )
+        if self.total_env_steps < steps:
+            raise ValueError(
+                f"total_env_steps={self.total_env_steps} is less than one rollout of {steps} steps ({rollout}); "
+                f"give at least {steps}, or make the rollout smaller"
+            )
+        self.algorithm.check(steps, rollout)
+        return self
+
+    @property
+    def env_steps_per_update(self) -> int:
+        """Agent steps over all workers: rollouts x T x B."""
+        algorithm = self.algorithm
+        return algorithm.rollouts_per_update * algorithm.rollout_length * self.env.num_envs * self.runtime.workers
+
+    @property
+    def total_updates(self) -> int:
+        """Updates until at least total_env_steps are done: whole rollouts only."""
+        return -(-self.total_env_steps // self.env_steps_per_update)
+
+
+def sections(algorithm: type[AlgorithmSection] = A2CSection) -> dict[str, type[Section]]:
+    """The sections of a configuration by name, that of one algorithm among them."""
+    fields: dict[str, Any] = {name: field.annotation for name, field in Config.model_fields.items()}
+    fields["algorithm"] = algorithm
+    return {name: kind for name, kind in fields.items() if isinstance(kind, type) and issubclass(kind, Section)}
+
+
+def all_keys(algorithm: type[AlgorithmSection] = A2CSection) -> list[str]:
+    """Every dotted key that `--set` knows, sorted."""
+    found = sections(algorithm)
+    keys = [f"{name}.{key}" for name, section in found.items() for key in section.model_fields]
+    return sorted([*keys, *(name for name in Config.model_fields if name not in found)])

@@ -1,0 +1,1 @@
+"""How the maths is executed: compiled functions, numerics, threads, replicas, machines."""
