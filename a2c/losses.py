@@ -1,4 +1,4 @@
-"""The A2C loss: policy gradient, value, entropy, and their sum. Pure functions of tensors and floats.
+"""Losses of actor-critic algorithms: policy gradient, surrogates, value, entropy. Pure functions of tensors and floats.
 
 All losses are means over [T, B]; the entropy sums over actions. Signs: everything here is minimised, so the
 sum is policy_loss + value_loss_coef * value_loss - entropy_coef * entropy. T = rollout_length, B = num_envs,
@@ -22,6 +22,17 @@ class LossParts(NamedTuple):
     entropy: tf.Tensor
 
 
+def log_prob(logits: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
+    """The log-probabilities log pi(a_t | s_t) [T, B] of actions [T, B] int32 by logits [T, B, A].
+
+    Raises:
+        ValueError: if ranks or shapes do not match.
+    """
+    check_shapes("log_prob", 3, logits=logits)
+    check_shapes("log_prob", 2, actions=actions, logits_of_one_action=logits[..., 0])
+    return tf.gather(tf.nn.log_softmax(logits), actions, batch_dims=2)
+
+
 def policy_gradient_loss(logits: tf.Tensor, actions: tf.Tensor, advantages: tf.Tensor) -> tf.Tensor:
     """-mean_t,b[ log pi(a_t | s_t) A_t ] (Sutton et al. 2000; Mnih et al. 2016, arXiv 1602.01783).
 
@@ -38,8 +49,7 @@ def policy_gradient_loss(logits: tf.Tensor, actions: tf.Tensor, advantages: tf.T
     """
     check_shapes("policy_gradient_loss", 3, logits=logits)
     check_shapes("policy_gradient_loss", 2, actions=actions, advantages=advantages, logits_of_one_action=logits[..., 0])
-    log_probs = tf.gather(tf.nn.log_softmax(logits), actions, batch_dims=2)  # [T, B]
-    return -tf.reduce_mean(log_probs * tf.stop_gradient(advantages))
+    return -tf.reduce_mean(log_prob(logits, actions) * tf.stop_gradient(advantages))
 
 
 def value_loss(values: tf.Tensor, returns: tf.Tensor) -> tf.Tensor:
@@ -55,6 +65,64 @@ def value_loss(values: tf.Tensor, returns: tf.Tensor) -> tf.Tensor:
     """
     check_shapes("value_loss", 2, values=values, returns=returns)
     return tf.reduce_mean(tf.square(tf.stop_gradient(returns) - values))
+
+
+def clipped_surrogate_loss(
+    log_probs: tf.Tensor, old_log_probs: tf.Tensor, advantages: tf.Tensor, clip_range: tf.Tensor | float
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """-mean_t,b[ min(r A, clip(r, 1 - e, 1 + e) A) ], r = pi(a | s) / pi_old(a | s) (Schulman et al. 2017, eq. 7).
+
+    Args:
+        log_probs, old_log_probs, advantages: [T, B] float32; gradients flow into `log_probs` alone.
+        clip_range: e.
+
+    Returns:
+        The loss, and the fraction of rows whose ratio lies outside of the range; float32 scalars.
+
+    Raises:
+        ValueError: if ranks or shapes do not match.
+    """
+    check_shapes("clipped_surrogate_loss", 2, log_probs=log_probs, old_log_probs=old_log_probs, advantages=advantages)
+    advantages = tf.stop_gradient(advantages)
+    ratios = tf.exp(log_probs - tf.stop_gradient(old_log_probs))
+    clipped = tf.clip_by_value(ratios, 1.0 - clip_range, 1.0 + clip_range)
+    is_outside = tf.abs(tf.stop_gradient(ratios) - 1.0) > clip_range
+    loss = -tf.reduce_mean(tf.minimum(ratios * advantages, clipped * advantages))
+    return loss, tf.reduce_mean(tf.cast(is_outside, tf.float32))
+
+
+def approximate_kl(log_probs: tf.Tensor, old_log_probs: tf.Tensor) -> tf.Tensor:
+    """mean_t,b[ r - 1 - log r ], an estimate of KL(pi_old, pi) that is never negative (Schulman 2020, "k3").
+
+    Args:
+        log_probs, old_log_probs: [T, B] float32, of actions that were drawn from pi_old; no gradient flows.
+
+    Raises:
+        ValueError: if ranks or shapes do not match.
+    """
+    check_shapes("approximate_kl", 2, log_probs=log_probs, old_log_probs=old_log_probs)
+    log_ratios = tf.stop_gradient(log_probs - old_log_probs)
+    return tf.reduce_mean(tf.exp(log_ratios) - 1.0 - log_ratios)
+
+
+def clipped_value_loss(
+    values: tf.Tensor, old_values: tf.Tensor, returns: tf.Tensor, clip_range: float | None
+) -> tf.Tensor:
+    """`value_loss`; with a clip range the larger of it and that of values kept so near the old ones (baselines' PPO).
+
+    Args:
+        values, old_values, returns: [T, B] float32; gradients flow into `values` alone.
+        clip_range: None = off.
+
+    Raises:
+        ValueError: if ranks or shapes do not match.
+    """
+    check_shapes("clipped_value_loss", 2, values=values, old_values=old_values, returns=returns)
+    if clip_range is None:
+        return value_loss(values, returns)
+    old_values, returns = tf.stop_gradient(old_values), tf.stop_gradient(returns)
+    near = old_values + tf.clip_by_value(values - old_values, -clip_range, clip_range)
+    return tf.reduce_mean(tf.maximum(tf.square(returns - values), tf.square(returns - near)))
 
 
 def entropy(logits: tf.Tensor) -> tf.Tensor:

@@ -67,7 +67,7 @@ class RolloutCollector:
         self.latest = None  # frees its memory
         shape = (self.rollout_length, self.envs.num_envs)
         rollout = Rollout(
-            observations=_aligned((shape[0] + 1, *self.observations.shape), self.observations.dtype),
+            observations=aligned((shape[0] + 1, *self.observations.shape), self.observations.dtype),
             actions=np.empty(shape, np.int32),
             rewards=np.empty(shape, np.float32),
             terminated=np.empty(shape, np.bool_),
@@ -133,7 +133,7 @@ class RolloutCollector:
         return lost
 
 
-def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
     """An empty array that TensorFlow reads where it is; from any other address it makes a copy."""
     size = int(np.prod(shape)) * dtype.itemsize
     memory = np.empty(size + ALIGNMENT, np.uint8)

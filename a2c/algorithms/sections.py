@@ -100,7 +100,46 @@ class A2CSection(ActorCriticSection):
     name: Literal["a2c"] = "a2c"
 
 
-SECTIONS: dict[str, type[AlgorithmSection]] = {"a2c": A2CSection}
+class PPOSection(ActorCriticSection):
+    """The clipped surrogate, epochs and minibatches of PPO; defaults of the paper's Atari runs unless said."""
+
+    IMPLEMENTATION = "a2c.algorithms.ppo:PPO"
+    TITLE = "PPO, proximal policy optimisation (Schulman et al. 2017, arXiv 1707.06347)"
+    METRICS = (
+        *LOSSES,
+        EXPLAINED_VARIANCE,
+        Metric("approx_kl", "KL from the policy that acted", form=".2g"),
+        Metric("clip_fraction", "fraction of ratios clipped", form=".2f"),
+        *STEP,
+    )
+
+    name: Literal["ppo"] = "ppo"
+    rollout_length: Length = 128
+    gae_lambda: Probability = 0.95
+    normalize_advantages: bool = True  # over each minibatch, as in baselines
+    num_epochs: Annotated[int, Field(ge=1, le=1000), NUMBER] = 4  # [zoo]; the paper has 3
+    num_minibatches: Annotated[int, Field(ge=1, le=4096), NUMBER] = 4  # of an epoch [zoo]
+    clip_range: Annotated[float, Field(gt=0, le=1e6), NUMBER] = 0.1
+    clip_schedule: Literal["constant", "linear"] = "constant"  # linear falls to 0 over the run, as in the paper
+    value_clip_range: Annotated[float, Field(gt=0), NUMBER] | None = None  # off: of no use (Andrychowicz et al. 2021)
+    target_kl: Annotated[float, Field(gt=0), NUMBER] | None = None  # an update ends when approx_kl is above
+
+    @property
+    def passes(self) -> float:
+        """See `AlgorithmSection`."""
+        return float(self.num_epochs)
+
+    def check(self, env_steps: int, rollout: str) -> None:
+        """See `AlgorithmSection`."""
+        super().check(env_steps // self.num_minibatches, rollout)
+        if self.rollout_length % self.num_minibatches:
+            raise ValueError(
+                f"algorithm.rollout_length={self.rollout_length} cannot be cut into "
+                f"algorithm.num_minibatches={self.num_minibatches} of equal size; give a multiple of it"
+            )
+
+
+SECTIONS: dict[str, type[AlgorithmSection]] = {"a2c": A2CSection, "ppo": PPOSection}
 DEFAULT = "a2c"
 
 

@@ -1,0 +1,246 @@
+"""PPO, proximal policy optimisation: several epochs of minibatches on each rollout, held near the policy that acted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Self, cast
+
+import numpy as np
+import tensorflow as tf
+
+from a2c.algorithms.algorithm import Algorithm, Batches
+from a2c.algorithms.gradient_step import Fit, GradientStep, Pool, in_parts
+from a2c.algorithms.on_policy import outcomes
+from a2c.algorithms.policy import ActorCriticPolicy, actor_critic_policy
+from a2c.algorithms.sections import PPOSection
+from a2c.config import Config
+from a2c.envs import clips_rewards
+from a2c.execution.compile import Compiled, Tap
+from a2c.losses import approximate_kl, clipped_surrogate_loss, clipped_value_loss, entropy, log_prob
+from a2c.optimizer import build_optimizer
+from a2c.replicas import ALONE, Replicas
+from a2c.returns import gae, moments, normalize
+from a2c.rollout import aligned
+from a2c.runtime import parts_of, stream_seed
+from a2c.trajectory import Array, Rollout
+
+
+class Minibatch(NamedTuple):
+    """What one gradient step of PPO learns from: n rows of each of the B environments, from all over a rollout."""
+
+    observations: Array  # [n, B, *obs]
+    actions: Array  # [n, B] int32
+    log_probs: Array  # [n, B] float32: of the actions, by the policy that acted
+    values: Array  # [n, B] float32: what that policy expected
+    advantages: Array  # [n, B] float32
+    returns: Array  # [n, B] float32: advantages + values
+
+
+class Schedule(NamedTuple):
+    """How a run falls to 0: the fraction of its updates that is left, for the learning rate and for the clip range."""
+
+    total_updates: int
+    learning_rate: float
+    rate_falls: bool
+    clip_falls: bool
+
+    def left(self, updates: int, *, falls: bool) -> float:
+        """1 at the start; if it falls, 0 after the last update."""
+        return 1 - updates / self.total_updates if falls else 1.0
+
+
+class PPO(Algorithm):
+    """Schulman et al. 2017, arXiv 1707.06347: `num_epochs` times through a rollout, in `num_minibatches` each.
+
+    A gradient step minimises the clipped surrogate (eq. 7) + c_v value_loss - c_e entropy (eq. 9). Advantages are of
+    GAE, computed once a rollout with the values that were said when it was collected. In each epoch the rows of every
+    environment are shuffled by themselves, so that every minibatch has as many of each, and N workers make the
+    minibatches of one process with all their environments.
+
+    Args:
+        config: of the algorithm.
+        policy: whose network is trained; it says its values.
+        optimizer: Keras'.
+        schedule: of the learning rate and the clip range.
+        num_envs: B; with the rollout's length it fixes the shapes of an update.
+        clip_rewards, cut_on_life_loss: see `outcomes`.
+        shuffle_seed: of the order of rows.
+        mode: see `Compiled`.
+        parts: every batch goes through the network in so many, each on a core of its own.
+        replicas: of the run.
+        max_grad_norm: see `GradientStep`.
+    """
+
+    policy: ActorCriticPolicy
+
+    def __init__(
+        self,
+        config: PPOSection,
+        policy: ActorCriticPolicy,
+        optimizer: Any,
+        schedule: Schedule,
+        *,
+        num_envs: int,
+        clip_rewards: bool,
+        cut_on_life_loss: bool,
+        shuffle_seed: int,
+        mode: str,
+        max_grad_norm: float,
+        parts: int = 1,
+        replicas: Replicas = ALONE,
+    ) -> None:
+        self.config = config
+        self.policy = policy
+        self.schedule = schedule
+        self.clip_rewards = clip_rewards
+        self.cut_on_life_loss = cut_on_life_loss
+        self.shuffle_seed = shuffle_seed
+        self.parts = parts
+        self.replicas = replicas
+        self.rows = config.rollout_length // config.num_minibatches  # n
+        with replicas.scope():
+            self.clip_range = tf.Variable(config.clip_range, trainable=False)
+        shape, dtype = tuple(policy.model.input_shape[1:]), policy.model.input.dtype
+        self.learn = GradientStep(
+            self._loss,
+            policy.model.trainable_variables,
+            optimizer,
+            minibatch_spec((self.rows, num_envs), shape, dtype),
+            max_grad_norm=max_grad_norm,
+            mode=mode,
+            replicas=replicas,
+        )
+        rows = (config.rollout_length, num_envs)
+        floats, bootstrap = tf.TensorSpec(rows, tf.float32), tf.TensorSpec(rows[1:], tf.float32)
+        logits = tf.TensorSpec((*rows, policy.model.output_shape[0][-1]), tf.float32)
+        actions, ends = tf.TensorSpec(rows, tf.int32), tf.TensorSpec(rows, tf.bool)
+        self._targets = Compiled(
+            self._log_probs_and_targets, mode, logits, actions, floats, floats, ends, floats, floats, bootstrap
+        )
+        self._observations = aligned((self.rows, num_envs, *shape), np.dtype(dtype))
+        self.steps = {"minibatch": self.learn}
+        self.variables = {"model": policy.model.variables, "optimizer": optimizer.variables}
+
+    @staticmethod
+    def build_policy(config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> ActorCriticPolicy:
+        """See `Algorithm`."""
+        return actor_critic_policy(config, space, num_actions, replicas, values=True)
+
+    @classmethod
+    def build(cls, config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> Self:
+        """See `Algorithm`."""
+        section, applied = cast(PPOSection, config.algorithm), config.optimizer
+        policy = cls.build_policy(config, space, num_actions, replicas)
+        with replicas.scope():  # the rate is set before each update: epochs that end early must not delay its fall
+            constant = applied.model_copy(update={"schedule": "constant"})
+            optimizer = build_optimizer(constant, total_updates=config.total_updates)
+        return cls(
+            section,
+            policy,
+            optimizer,
+            Schedule(
+                config.total_updates,
+                applied.learning_rate,
+                rate_falls=applied.schedule == "linear",
+                clip_falls=section.clip_schedule == "linear",
+            ),
+            num_envs=config.env.num_envs,
+            clip_rewards=clips_rewards(config.env),
+            cut_on_life_loss=config.env.cut_on_life_loss,
+            shuffle_seed=stream_seed(config.seed, "minibatches"),
+            mode=config.runtime.mode,
+            max_grad_norm=applied.max_grad_norm,
+            parts=parts_of(config),
+            replicas=replicas,
+        )
+
+    def batches(self, rollout: Rollout, updates: int) -> Batches:
+        """Minibatch after minibatch, epoch after epoch; ends early when the policy has moved by `target_kl`."""
+        self._set_schedule(updates)
+        found = self._whole(rollout)
+        for epoch in range(self.config.num_epochs):
+            for rows in self.shuffled(updates, epoch):
+                metrics = yield "minibatch", self._gathered(found, rows)
+                if self.config.target_kl is not None and float(metrics["approx_kl"]) > self.config.target_kl:
+                    return
+
+    def shuffled(self, updates: int, epoch: int) -> Iterator[np.ndarray]:
+        """The rows [n, B] of each minibatch of an epoch, a function of the seed, the update and the epoch alone."""
+        t, b = self.config.rollout_length, self._observations.shape[1]
+        rng = np.random.Generator(np.random.Philox(key=self.shuffle_seed, counter=[0, 0, updates, epoch]))
+        joint = rng.permuted(np.tile(np.arange(t)[:, None], b * self.replicas.workers), axis=0)
+        mine = joint[:, self.replicas.index * b :][:, :b]
+        yield from np.split(mine, self.config.num_minibatches)
+
+    def _set_schedule(self, updates: int) -> None:
+        left = self.schedule.left(updates, falls=self.schedule.rate_falls)
+        self.learn.optimizer.learning_rate.assign(self.schedule.learning_rate * left)
+        self.clip_range.assign(self.config.clip_range * self.schedule.left(updates, falls=self.schedule.clip_falls))
+
+    def _whole(self, rollout: Rollout) -> Minibatch:
+        """What the minibatches are taken from: all rows of a rollout."""
+        found = outcomes(
+            rollout,
+            self.policy.value,
+            gamma=self.config.gamma,
+            cut_on_life_loss=self.cut_on_life_loss,
+            clip_rewards=self.clip_rewards,
+        )
+        values, bootstrap = rollout.said["values"], self.policy.value(rollout.observations[-1])
+        targets = self._targets(rollout.said["logits"], rollout.actions, *found, values, bootstrap)
+        log_probs, advantages, returns = (x.numpy() for x in targets)
+        return Minibatch(rollout.observations[:-1], rollout.actions, log_probs, values, advantages, returns)
+
+    def _log_probs_and_targets(
+        self, logits: tf.Tensor, actions: tf.Tensor, *estimate: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        advantages, returns = gae(*estimate, gae_lambda=self.config.gae_lambda)
+        return log_prob(logits, actions), advantages, returns
+
+    def _gathered(self, whole: Minibatch, rows: np.ndarray) -> Minibatch:
+        """Some rows of each environment; the observations, still bytes, in a place that is used again."""
+        places = rows * rows.shape[1] + np.arange(rows.shape[1])  # in [T x B]
+        flat = [field.reshape(-1, *field.shape[2:]) for field in whole]
+        observations = np.take(flat[0], places, axis=0, out=self._observations, mode="clip")  # the fast mode
+        return Minibatch(observations, *(field[places] for field in flat[1:]))
+
+    def _loss(self, batch: Minibatch, tap: Tap, pool: Pool) -> Fit:
+        logits, values = self._forward(batch.observations, tap)
+        advantages = tap("advantages", batch.advantages)
+        if self.config.normalize_advantages:
+            advantages = tap("normalized_advantages", normalize(advantages, pool(moments(advantages))))
+        log_probs = tap("log_probs", log_prob(logits, batch.actions))
+        clip_range = tf.convert_to_tensor(self.clip_range)
+        policy_loss, clip_fraction = clipped_surrogate_loss(log_probs, batch.log_probs, advantages, clip_range)
+        parts = {
+            "policy_loss": tap("policy_loss", policy_loss),
+            "value_loss": tap(
+                "value_loss", clipped_value_loss(values, batch.values, batch.returns, self.config.value_clip_range)
+            ),
+            "entropy": tap("entropy", entropy(logits)),
+        }
+        loss = parts["policy_loss"] + self.config.value_loss_coef * parts["value_loss"]
+        loss = tap("total_loss", loss - self.config.entropy_coef * parts["entropy"])
+        parts |= {"approx_kl": approximate_kl(log_probs, batch.log_probs), "clip_fraction": clip_fraction}
+        return Fit(loss, parts, moments(batch.returns - values), moments(batch.returns))
+
+    def _forward(self, observations: tf.Tensor, tap: Tap) -> tuple[tf.Tensor, tf.Tensor]:
+        """Logits [n, B, A] and values [n, B], in parts that do not wait for each other."""
+        n, b, *observation = observations.shape
+        stored = tap("observations", tf.reshape(observations, [n * b, *observation]))
+        passed = [self.policy.model(part) for part in in_parts(stored, self.parts)]
+        logits, values = (tf.concat(each, axis=0) for each in zip(*passed, strict=True))
+        return tf.reshape(tap("logits", logits), [n, b, -1]), tf.reshape(tap("values", values), [n, b])
+
+
+def minibatch_spec(rows: tuple[int, int], observation: tuple[int, ...], dtype: Any) -> Minibatch:
+    """The fixed signature of a gradient step on [n, B] rows."""
+    floats = tf.TensorSpec(rows, tf.float32)
+    return Minibatch(
+        observations=tf.TensorSpec((*rows, *observation), dtype),
+        actions=tf.TensorSpec(rows, tf.int32),
+        log_probs=floats,
+        values=floats,
+        advantages=floats,
+        returns=floats,
+    )
