@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from a2c.algorithms.algorithm import Algorithm, Update
-from a2c.algorithms.gradient_step import Batch, GradientStep
+from a2c.algorithms.gradient_step import Batch, Step
 from a2c.archive import write_archive
 from a2c.checkpoint import learned_arrays, resume_command, step_files, versions
 from a2c.config import Config, CrashError, UserError, dump_config
@@ -140,7 +140,7 @@ class Incidents:
         return folder
 
 
-def nonfinite_stage(step: GradientStep, batch: Batch) -> str:
+def nonfinite_stage(step: Step, batch: Batch) -> str:
     """The first stage of a gradient step in which a number is NaN or infinite; its gradients are computed once more."""
     for name, field in batch._asdict().items():
         if not np.isfinite(field).all():

@@ -49,18 +49,18 @@ def build_model(
     if is_image != (name != "mlp"):
         kind = "uint8 images" if is_image else f"{observation_space.dtype} arrays of shape {shape}"
         raise UserError(f"model.name={name} does not fit observations that are {kind}; use model.name=auto.")
-    trunk = _Trunk(dtype, seed)
+    seeds = np.random.default_rng(seed)
+    trunk = _Trunk(dtype, seeds)
     observations = keras.Input(shape, dtype=str(observation_space.dtype), name="observations")
     if name == "mlp":
-        features = trunk.mlp(trunk.flat_floats(observations), config.hidden_sizes)
+        floats = trunk.flat_floats(observations)
     else:
-        pixels = trunk.pixels(observations, standardized=config.pixels == "standardized")
-        if name == "impala":
-            features = trunk.impala(pixels, IMPALA, 256)
-        else:
-            own, units = (NATURE, 512) if name == "nature" else (SMALL, 256)
-            features = trunk.convolutions(pixels, own if config.conv_layers is None else config.conv_layers, units)
+        floats = trunk.pixels(observations, standardized=config.pixels == "standardized")
+    features = trunk.features(name, floats, config)
     logits = trunk.head("policy", num_actions, 0.01)(features)
+    if config.separate_value:
+        trunk = _Trunk(dtype, seeds, "value_")
+        features = trunk.features(name, floats, config)
     value = trunk.head("value", 1, 1.0)(features)
     value = keras.layers.Reshape((), name="values", dtype="float32")(value)
     return keras.Model(observations, (logits, value), name=name)
@@ -207,9 +207,10 @@ def refuse_unproven_layers(model: keras.Model) -> None:
 class _Trunk:
     """The layers of one network: remembers the dtype, hands out seeds, and names that do not depend on the process."""
 
-    def __init__(self, dtype: str, seed: int) -> None:
+    def __init__(self, dtype: str, seeds: np.random.Generator, prefix: str = "") -> None:
         self.dtype = dtype
-        self.seeds = np.random.default_rng(seed)
+        self.seeds = seeds
+        self.prefix = prefix  # of the names of layers
         self.layers = 0
 
     def orthogonal(self, gain: float) -> keras.initializers.Initializer:
@@ -217,7 +218,15 @@ class _Trunk:
 
     def named(self, kind: str) -> dict[str, str]:
         self.layers += 1
-        return {"name": f"{kind}_{self.layers}", "dtype": self.dtype}
+        return {"name": f"{self.prefix}{kind}_{self.layers}", "dtype": self.dtype}
+
+    def features(self, name: str, floats: Any, config: ModelConfig) -> Any:
+        if name == "mlp":
+            return self.mlp(floats, config.hidden_sizes)
+        if name == "impala":
+            return self.impala(floats, IMPALA, 256)
+        own, units = (NATURE, 512) if name == "nature" else (SMALL, 256)
+        return self.convolutions(floats, own if config.conv_layers is None else config.conv_layers, units)
 
     def pixels(self, observations: Any, *, standardized: bool) -> Any:
         return PixelsToFloats(standardized=standardized, dtype=self.dtype, name="pixels")(observations)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 
 import tensorflow as tf
 
-from a2c.algorithms.gradient_step import Batch, GradientStep, Metrics, is_finite
+from a2c.algorithms.gradient_step import Batch, Metrics, Step
 from a2c.algorithms.policy import Policy
 from a2c.config import Config
 from a2c.replicas import ALONE, Replicas
@@ -39,13 +39,13 @@ class Algorithm(ABC):
 
     Attributes:
         policy: acts.
-        steps: its compiled gradient steps, by what they do.
+        steps: its compiled steps, by what they do.
         variables: all that it has learned, in named lists; "model" is what its policy needs. They are saved.
         parts: every batch goes through the network in so many, see `parts_of`.
     """
 
     policy: Policy
-    steps: dict[str, GradientStep]
+    steps: Mapping[str, Step]
     variables: dict[str, Sequence[Any]]
     parts: int
 
@@ -106,12 +106,12 @@ class Algorithm(ABC):
             name, batch = next(batches)
             while True:
                 metrics = (steps or self.steps)[name](batch)
-                if not is_finite(metrics):
+                if not self.steps[name].is_finite(metrics):
                     return Update(metrics, len(each), failed=(name, batch))
                 each.append(metrics)
                 name, batch = batches.send(metrics)
         except StopIteration:
-            return Update(_means(each), len(each))
+            return Update(means(each), len(each))
 
 
 def algorithm_class(config: Config) -> type[Algorithm]:
@@ -125,7 +125,7 @@ def build_algorithm(config: Config, space: Any, num_actions: int, *, replicas: R
     return algorithm_class(config).build(config, space, num_actions, replicas)
 
 
-def _means(each: Sequence[Metrics]) -> Metrics:
+def means(each: Sequence[Metrics]) -> Metrics:
     """Of each metric over the gradient steps that report it."""
     if len(each) == 1:
         return each[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import keras
 import tensorflow as tf
@@ -29,6 +29,34 @@ class Fit(NamedTuple):
 LossFunction = Callable[[Batch, Tap, Pool], Fit]
 
 
+class Step(Protocol):
+    """What an update is made of: a compiled function of one batch that changes the variables it trains.
+
+    Attributes:
+        signature: of a batch: the same structure, of TensorSpecs.
+        compiled: `apply` as the mode executes it.
+    """
+
+    signature: Batch
+    compiled: Compiled
+
+    def __call__(self, batch: Batch) -> Metrics:
+        """Make the step; if it is not finite nothing is changed."""
+        ...
+
+    def apply(self, batch: Batch, tap: Tap = untapped) -> Metrics:
+        """The step before it is compiled; see `GradientStep.apply`."""
+        ...
+
+    def gradients(self, batch: Batch, tap: Tap = untapped) -> tuple[list[tf.Tensor], Any]:
+        """What the variables would be changed along, and how it was found."""
+        ...
+
+    def is_finite(self, metrics: Metrics) -> bool:
+        """Whether the step with these metrics was finite."""
+        ...
+
+
 class GradientStep:
     """A compiled step of an optimizer on a loss.
 
@@ -42,6 +70,7 @@ class GradientStep:
         max_grad_norm: of the global norm of all gradients.
         mode: see `Compiled`.
         replicas: within whose scope variables and optimizer were made.
+        apply_to: the variables that the gradients are applied to; by default `variables`, else one for each of them.
     """
 
     def __init__(
@@ -54,21 +83,23 @@ class GradientStep:
         max_grad_norm: float,
         mode: str,
         replicas: Replicas = ALONE,
+        apply_to: Sequence[Any] | None = None,
     ) -> None:
         self.loss = loss
         self.variables = list(variables)
+        self.apply_to = self.variables if apply_to is None else list(apply_to)
         self.optimizer = optimizer
         self.signature = signature
         self.max_grad_norm = max_grad_norm
         self.replicas = replicas
         with replicas.scope():
-            optimizer.build(self.variables)
+            optimizer.build(self.apply_to)
         self.compiled = Compiled(self.apply, mode, signature, as_operation=replicas.strategy is None)
 
     def __call__(self, batch: Batch) -> Metrics:
         """One step; the metrics are tensors, read them only when they are shown.
 
-        If they are not finite (`is_finite`) variables and optimizer stay as they are.
+        If the loss or the gradients are not finite (`is_finite`) variables and optimizer stay as they are.
         """
         return self.compiled(batch)  # type: ignore[no-any-return]
 
@@ -77,11 +108,11 @@ class GradientStep:
 
         `tap` is for looking at the numbers on their way; one that returns what it is given changes nothing.
         """
-        clipped, all_metrics = self.replicas.run(lambda b: self._clipped_gradients(b, tap), batch)
+        clipped, all_metrics = self.replicas.run(lambda b: self.clipped_gradients(b, tap), batch)
         metrics: Metrics = self.replicas.first(all_metrics)
 
         def apply() -> None:
-            self.replicas.apply(self.optimizer, clipped, self.variables)
+            self.apply_gradients(clipped)
 
         tf.cond(tf.math.is_finite(metrics["total_loss"]) & tf.math.is_finite(metrics["grad_norm"]), apply, lambda: None)
         return metrics
@@ -92,7 +123,15 @@ class GradientStep:
             fit = self.loss(batch, tap, pool)
         return tap_each(tap, "gradient", self.variables, tape.gradient(fit.loss, self.variables)), fit
 
-    def _clipped_gradients(self, batch: Batch, tap: Tap) -> tuple[list[tf.Tensor], Metrics]:
+    def is_finite(self, metrics: Metrics) -> bool:
+        """Whether the loss and the gradients of a step were finite, so that it was applied."""
+        return bool(tf.math.is_finite(metrics["total_loss"]) & tf.math.is_finite(metrics["grad_norm"]))
+
+    def apply_gradients(self, clipped: Sequence[Any]) -> None:
+        """One step of the optimizer with what `clipped_gradients` found."""
+        self.replicas.apply(self.optimizer, clipped, self.apply_to)
+
+    def clipped_gradients(self, batch: Batch, tap: Tap = untapped) -> tuple[list[tf.Tensor], Metrics]:
         """Those of the joint batch, from one replica's slice of it: first the mean, then its norm is clipped."""
         gradients, fit = self.gradients(self._slice(batch), tap, self._pooled)
         each = self.replicas.marked(tf.stack([*fit.errors, *fit.returns]))
@@ -118,11 +157,6 @@ class GradientStep:
     def _pooled(self, own: Moments) -> Moments:
         (each,) = self.replicas.mean([self.replicas.marked(tf.stack(own))])
         return pooled(Moments(each[:, 0], each[:, 1]))
-
-
-def is_finite(metrics: Metrics) -> bool:
-    """Whether the loss and the gradients of a step were finite, so that it was applied."""
-    return bool(tf.math.is_finite(metrics["total_loss"]) & tf.math.is_finite(metrics["grad_norm"]))
 
 
 def in_parts(batch: tf.Tensor, parts: int) -> list[tf.Tensor]:

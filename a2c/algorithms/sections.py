@@ -54,6 +54,7 @@ class AlgorithmSection(Section):
     TITLE: ClassVar[str]  # its name and source
     METRICS: ClassVar[tuple[Metric, ...]]  # what an update reports, in the order in which it is shown
     PROMISES: ClassVar[Promises] = Promises()
+    SEPARATE_VALUE: ClassVar[bool] = False  # whether it needs model.separate_value
 
     name: str
     rollout_length: Length = 5  # T: steps of each environment that are collected before something is learned

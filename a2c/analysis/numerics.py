@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from a2c.algorithms.algorithm import Algorithm, build_algorithm
-from a2c.algorithms.gradient_step import Batch, GradientStep, Metrics
+from a2c.algorithms.gradient_step import Batch, Metrics, Step
 from a2c.config import Config
 from a2c.envs import make_env_groups
 from a2c.execution.compile import Compiled
@@ -182,7 +182,7 @@ def observe(
 class _Watched:
     """A gradient step that puts every named stage into `seen`."""
 
-    def __init__(self, step: GradientStep, mode: str, tamper: Tamper | None, seen: dict[str, np.ndarray]) -> None:
+    def __init__(self, step: Step, mode: str, tamper: Tamper | None, seen: dict[str, np.ndarray]) -> None:
         self.step = step
         self.tamper = tamper
         self.seen = seen

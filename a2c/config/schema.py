@@ -49,6 +49,7 @@ class ModelConfig(Section):
     # (filters, kernel, stride) of each convolution of nature and small; None = their own, made for 84 x 84
     conv_layers: Annotated[tuple[tuple[Size, Size, Size], ...], Field(max_length=LAYERS)] | None = None
     hidden_sizes: Annotated[tuple[Size, ...], Field(max_length=LAYERS)] = (64, 64)  # of the MLP
+    separate_value: bool = False  # the value function has layers of its own, of the same sizes, up to the observations
 
 
 class OptimizerConfig(Section):
@@ -181,6 +182,21 @@ class Config(Section):
                 f"give at least {steps}, or make the rollout smaller"
             )
         self.algorithm.check(steps, rollout)
+        return self
+
+    @model_validator(mode="after")
+    def _suits_the_algorithm(self) -> Config:
+        name, strategy = self.algorithm.name, self.runtime.strategy
+        if self.algorithm.SEPARATE_VALUE and not self.model.separate_value:
+            raise ValueError(
+                f"algorithm.name={name} trains the policy and the value function apart from each other; "
+                "set model.separate_value=true"
+            )
+        if strategy != "none" and not self.algorithm.PROMISES.workers:
+            raise ValueError(
+                f"runtime.strategy={strategy} does not go with algorithm.name={name}, which learns on one device; "
+                "use runtime.strategy=none"
+            )
         return self
 
     @property
