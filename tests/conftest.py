@@ -100,14 +100,21 @@ def make_trajectory(seed: int, space: Box = VECTORS, num_actions: int = A, t: in
 
 
 def run_config(
-    model: dict, optimizer: dict, mode: str, precision: str = "float32", num_envs: int = 4, **algorithm
+    model: dict,
+    optimizer: dict,
+    mode: str,
+    precision: str = "float32",
+    num_envs: int = 4,
+    env: dict | None = None,
+    runtime: dict | None = None,
+    **algorithm,
 ) -> Config:
     values = {
-        "env": {"num_envs": num_envs},
+        "env": {"num_envs": num_envs, **(env or {})},
         "model": model,
         "algorithm": {"rollout_length": 5, "gamma": GAMMA, **algorithm},
         "optimizer": optimizer,
-        "runtime": {"mode": mode, "precision": precision},
+        "runtime": {"mode": mode, "precision": precision, **(runtime or {})},
     }
     return build_config(values, where="test")
 
