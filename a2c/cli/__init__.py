@@ -1,0 +1,79 @@
+"""The command line: every command parses, builds a Config, calls one function and prints. No TensorFlow at import."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer.exceptions import TyperException
+
+from a2c import __version__
+from a2c.cli import examining, judging, showing, training
+from a2c.cli.console import drop_output, fail, out
+from a2c.config import UserError
+
+app = typer.Typer(
+    help="Train, evaluate and compare advantage actor-critic agents on Atari games.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def main() -> None:
+    """Run the command line; a user's mistake is one sentence on stderr and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # names of files may be no text
+    sys.path.append(str(Path.cwd()))  # so that module:Id-v0 finds a module of the current folder
+    try:
+        sys.exit(app(standalone_mode=False))
+    except UserError as error:
+        fail(str(error), error.exit_code)
+    except TyperException as error:
+        message = error.format_message()
+        if not message:
+            sys.exit(2)  # no command: the help has been printed
+        fail(f"{message.rstrip('.')}; see `a2c --help`.")
+    except (typer.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except BrokenPipeError:
+        # the reader of our output has left: not an error
+        drop_output()
+        sys.exit(128 + signal.SIGPIPE)
+    except OSError as error:
+        fail(f"{error.filename or 'a file'}: {error.strerror or error}.")
+
+
+def print_version(wanted: bool) -> None:
+    """--version."""
+    if wanted:
+        out.print(f"a2c {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def a2c(
+    version: Annotated[
+        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """The options before a command."""
+
+
+app.command()(training.train)
+app.command("resume")(training.resume)
+app.command(context_settings={"allow_interspersed_args": False})(training.launch)
+app.command("eval")(judging.eval_)
+app.command()(judging.compare)
+app.command()(judging.bench)
+app.command()(showing.plot)
+app.command()(showing.report)
+app.command()(showing.export)
+app.command()(examining.doctor)
+app.command()(showing.watch)
+app.command()(examining.envs)

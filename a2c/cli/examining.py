@@ -1,0 +1,58 @@
+"""a2c doctor, envs."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from a2c.cli.console import err, out, say
+
+
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Look for what is wrong with this installation and machine; exit code 1 where something is."""
+    from a2c.analysis.doctor import STATUSES, examine
+
+    with err.status("looking") as status:
+        findings = examine(on_check=lambda name: status.update(f"looking at {name}"))
+    counts = {each: sum(finding.status == each for finding in findings) for each in STATUSES}
+    if as_json:
+        out.print_json(json.dumps({"counts": counts, "findings": [finding._asdict() for finding in findings]}))
+    else:
+        table = Table("", "", "found", "what to do", box=None, header_style="bold", pad_edge=False)
+        colours = {"ok": "green", "note": "yellow", "problem": "red"}
+        for finding in findings:
+            shown = f"[{colours[finding.status]}]{finding.status}[/]"
+            table.add_row(finding.check, shown, escape(finding.found), escape(finding.advice))
+        out.print(table)
+        say(", ".join(f"{name}: {count}" for name, count in counts.items()))
+    if counts["problem"]:
+        raise typer.Exit(1)
+
+
+def envs(
+    as_json: Annotated[bool, typer.Option("--json", help="A list of objects instead of a table.")] = False,
+) -> None:
+    """List every game with its number of actions, and the random and human score."""
+    from a2c.envs import games
+
+    if as_json:
+        out.print_json(json.dumps([game._asdict() for game in games()]))
+        return
+    table = Table("game", "id", box=None, header_style="bold")
+    for heading in ("actions", "random", "human"):
+        table.add_column(heading, justify="right")
+    for game in games():
+        table.add_row(game.name, f"ALE/{game.name}-v5", str(game.num_actions), _score(game.random), _score(game.human))
+    out.print(table)
+    out.print("Also: Catch, Bandit, Chain, any Gymnasium id with discrete actions, and module:Id-v0.")
+    out.print("Scores: google-deepmind/dqn_zoo, mean score of a game; - where none is published.")
+
+
+def _score(score: float | None) -> str:
+    return "-" if score is None else f"{score:,.1f}"

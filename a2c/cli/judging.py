@@ -1,0 +1,284 @@
+"""a2c eval, compare, bench."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from a2c.cli.console import err, out, quietly, say, warn, wide
+from a2c.cli.options import (
+    AlgorithmOption,
+    Assignments,
+    ConfigOption,
+    Eager,
+    EnvOption,
+    Episodes,
+    EvaluationSeed,
+    Greedy,
+    Jobs,
+    JsonFile,
+    ModeOption,
+    Protocol,
+    RayCluster,
+    Steps,
+    TrustedEnv,
+    check_env,
+    check_target,
+    complete_env,
+    mode_of,
+)
+from a2c.cli.places import place_of
+from a2c.config import UserError, load_config
+from a2c.files import demand_there
+
+if TYPE_CHECKING:
+    from a2c.evaluation import EvalResult
+
+
+class ComparisonPart(StrEnum):  # typer knows no lists of Literal
+    """A part of `compare --eager`."""
+
+    where = "where"
+    why = "why"
+    growth = "growth"
+    convergence = "convergence"
+
+
+def eval_(
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Runs, checkpoints, or folders of runs.")],
+    env: TrustedEnv = None,
+    episodes: Episodes = None,
+    protocol: Annotated[
+        Protocol | None,
+        typer.Option(help="deepmind: 30 no-ops; machado: sticky actions 0.25. Default: as it was trained."),
+    ] = None,
+    greedy: Greedy = None,
+    seed: EvaluationSeed = None,
+    json_file: JsonFile = None,
+) -> None:
+    """Play whole games with raw scores: one agent in full, several as a table."""
+    check_target(json_file)
+    for path in paths:
+        demand_there(path)
+    evaluation, checkpoint = quietly("a2c.evaluation"), quietly("a2c.checkpoint")
+    runs = list(dict.fromkeys(run for path in paths for run in checkpoint.find_runs(path)))
+    environment = {"env_id": env, "protocol": protocol}
+    # every mistake is found before the first game
+    defaults = [evaluation.games_to_play(run, **environment) for run in runs]
+    results = [
+        _evaluate(evaluation, run, episodes or default, greedy=greedy, seed=seed, **environment)
+        for run, default in zip(runs, defaults, strict=True)
+    ]
+    alone = runs == paths and len(runs) == 1
+    if json_file is not None:
+        evaluation.write_results(results[0] if alone else results, json_file)
+    if alone:
+        print_evaluation(results[0])
+    else:
+        _print_evaluations(results)
+
+
+def compare(
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[CONFIG_A CONFIG_B ... | RUN_A RUN_B ...]", help="Presets or files, or run folders."),
+    ] = None,
+    eager: Annotated[
+        bool, typer.Option("--eager", help="Eager against graph: where, why, growth, convergence.")
+    ] = False,
+    vary: Annotated[
+        str | None, typer.Option(metavar="KEY=A,B[,C]", help="One way of training for each value of a key.")
+    ] = None,
+    loop: Annotated[bool, typer.Option("--loop", help="A bandit's loss as a loop and with arrays.")] = False,
+    question: Annotated[
+        bool, typer.Option("--question", help="The experiment of the question why eager and graph differ.")
+    ] = False,
+    only: Annotated[list[ComparisonPart] | None, typer.Option(help="Of --eager; may be repeated.")] = None,
+    env: Annotated[
+        list[str] | None,
+        typer.Option(help="A game; may be repeated. Default: Catch.", autocompletion=complete_env),
+    ] = None,
+    config: ConfigOption = None,
+    algorithm: AlgorithmOption = None,
+    steps: Steps = None,
+    seeds: Annotated[int, typer.Option(min=1, max=1000, help="Paired seeds 0, 1, ...")] = 8,
+    threshold: Annotated[
+        float | None, typer.Option(help="The return to reach. Default: the game's own, see README.")
+    ] = None,
+    updates: Annotated[int, typer.Option(min=1, max=10_000, help="Of where and growth.")] = 50,
+    jobs: Jobs = None,
+    cluster: RayCluster = None,
+    set_: Assignments = None,
+    out_dir: Annotated[
+        Path | None, typer.Option("--out", help="The folder of results. Default: runs/compare-....")
+    ] = None,
+) -> None:
+    """Compare ways of training over paired seeds; run it again to go on where it was stopped."""
+    kinds = {
+        "--eager": eager,
+        "--vary": vary,
+        "--loop": loop,
+        "--question": question,
+        "configurations or runs": targets,
+    }
+    wanted = [name for name, given in kinds.items() if given]
+    if len(wanted) != 1:
+        raise UserError(
+            "Say what to compare, one of --eager, --vary KEY=A,B, --loop, --question, two or more configurations or "
+            f"runs; not {' and '.join(wanted) or 'nothing'}."
+        )
+    if only and not eager:
+        raise UserError("--only chooses parts of --eager; leave it out here.")
+    if cluster is not None and loop:
+        raise UserError("--loop takes seconds and runs here; leave --cluster out.")
+    for env_id in env or ():
+        check_env(env_id)
+    comparing, report = quietly("a2c.analysis.compare"), quietly("a2c.analysis.report")
+    try:
+        with place_of(cluster) as place:
+            request = comparing.Request(
+                envs=tuple(dict.fromkeys(env or ())),
+                config=config,
+                overrides={"algorithm.name": algorithm, "total_env_steps": steps},
+                assignments=tuple(set_ or ()),
+                seeds=seeds,
+                threshold=threshold,
+                updates=updates,
+                jobs=jobs or place.cpus,
+                place=place,
+                folder=out_dir,
+                view=quietly("a2c.analysis.view").ConsoleView(out),
+            )
+            if eager:
+                result = comparing.compare_modes(request, [part.value for part in only or ComparisonPart])
+            elif vary:
+                result = comparing.compare_values(request, vary)
+            elif loop:
+                result = comparing.compare_loop(request)
+            elif question:
+                result = comparing.compare_question(request)
+            else:
+                result = comparing.compare_targets(request, targets)
+    except KeyboardInterrupt:
+        say("Stopped. The same command goes on with what is missing.")
+        raise
+    _print_comparison(report, result)
+
+
+def bench(
+    config: ConfigOption = None,
+    env: EnvOption = None,
+    algorithm: AlgorithmOption = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Agent steps to time. Default: 40,000, or 10 updates if they are more.")
+    ] = None,
+    eager: Eager = False,
+    mode: ModeOption = None,
+    set_: Assignments = None,
+    json_file: JsonFile = None,
+    compare_to: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="What --json wrote earlier: show it beside, and the ratios.")
+    ] = None,
+) -> None:
+    """Time the training loop: how fast, where the time goes, how near to the floor of this machine."""
+    check_target(json_file)
+    overrides = {"algorithm.name": algorithm, "runtime.mode": mode_of(eager, mode)}
+    settings, source = load_config(config=config, env_id=env, overrides=overrides, assignments=set_ or [])
+    check_env(settings.env.id)
+    benching = quietly("a2c.analysis.bench")
+    then = None if compare_to is None else benching.read_bench(compare_to)
+    with _view().part("timing", benching.ROUNDS) as part:
+        now = benching.run_bench(settings, steps=steps, on_round=part.advance)
+    if json_file is not None:
+        now.write(json_file)
+    say(f"{settings.env.id} with the recipe {source!r}, {settings.runtime.mode}, {settings.runtime.precision}")
+    out.print(benching.table(now, then))
+    say(benching.games_ended(now))
+    if then is not None and (differing := benching.differences(now, then)):
+        warn(f"the ratios are not of the code alone, since {compare_to} is of another {', '.join(differing)}.")
+
+
+def _evaluate(evaluation: Any, run: Path, total: int, **options: Any) -> EvalResult:
+    scores: list[float] = []
+    with _view().part("playing", total) as part:
+
+        def on_episode(episode: Any) -> None:
+            scores.append(episode.episode_return)
+            part.at(len(scores), f"{len(scores)} games, mean {sum(scores) / len(scores):.2f}")
+
+        result: EvalResult = evaluation.evaluate(run, episodes=total, on_episode=on_episode, warn=warn, **options)
+    return result
+
+
+def _view() -> Any:
+    """What is under way, on stderr, for a person."""
+    view = quietly("a2c.analysis.view")
+    return view.ConsoleView(err) if err.is_terminal else view.View()
+
+
+def _print_evaluations(results: list[EvalResult]) -> None:
+    table = Table(box=None, header_style="bold")
+    for heading in ("agent", "game", "protocol"):
+        table.add_column(heading, overflow="fold")
+    for heading in ("steps", "games", "mean", "95 % interval", "median", "human-normalised", "published"):
+        table.add_column(heading, justify="right")
+    for result in results:
+        table.add_row(
+            escape(result.checkpoint),
+            escape(result.env),
+            f"{result.protocol.get('name', 'its own')}, {result.policy}",
+            f"{result.env_steps:,}",
+            str(result.episodes),
+            f"{result.mean:.2f}",
+            "-" if result.interval is None else "{:.2f} to {:.2f}".format(*result.interval),
+            f"{result.median:g}",
+            "-" if result.human_normalized is None else f"{result.human_normalized:.3f}",
+            ", ".join(f"{reference['score']:g}" for reference in result.published) or "-",
+        )
+    wide().print(table)
+    for citation in dict.fromkeys(_cited(reference) for result in results for reference in result.published):
+        say(f"Published: {citation}.")
+
+
+def _cited(reference: dict[str, Any]) -> str:
+    millions = reference["env_steps"] / 1e6
+    return f"{reference['citation']}, {reference['protocol']}, {millions:g} M steps, mean of {reference['games']}"
+
+
+def print_evaluation(result: EvalResult) -> None:
+    """One agent in full."""
+    interval = "" if result.interval is None else " (95 % interval {:.2f} to {:.2f})".format(*result.interval)
+    say(f"{result.env}: mean {result.mean:.2f}{interval} over {result.episodes} whole games")
+    table = Table.grid(padding=(0, 2))
+    table.add_row("median", f"{result.median:g}, from {result.minimum:g} to {result.maximum:g}")
+    if result.human_normalized is not None:
+        table.add_row("human-normalised", f"{result.human_normalized:.3f} (0 = random play, 1 = human)")
+    for reference in result.published:
+        table.add_row("published", f"{reference['score']:g} ({_cited(reference)})")
+    table.add_row("policy", f"{result.policy}, seed {result.seed}, after {result.env_steps:,} training steps")
+    for name, value in result.protocol.items():
+        table.add_row("protocol" if name == "name" else name.replace("_", " "), str(value))
+    out.print(table)
+
+
+def _print_comparison(report: Any, result: Any) -> None:
+    console = wide()
+    files = report.write_report(result, shlex.join(["a2c", *sys.argv[1:]]))
+    for table in report.tables(result):
+        shown = Table(title=escape(table.title), title_justify="left", box=None, header_style="bold")
+        for heading in table.headings:
+            shown.add_column(escape(heading), overflow="fold")
+        for row in table.rows:
+            shown.add_row(*(escape(cell) for cell in row))
+        console.print(shown)
+        console.print()
+    for sentence in report.verdict(result):
+        out.print(f"- {sentence}", markup=False, soft_wrap=not out.is_terminal)  # a file's lines are not broken
+    say(f"Saved in {result.folder}: {', '.join(file.name for file in files)}.")

@@ -1,0 +1,133 @@
+"""The options that several commands share, and what completes them in a shell."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from a2c.algorithms.sections import SECTIONS
+from a2c.config import UserError, all_keys, preset_names
+
+OnNanChoice = Literal["stop", "skip"]
+Protocol = Literal["deepmind", "machado"]
+Mode = Literal["graph", "eager", "xla"]
+
+
+def complete_env(incomplete: str) -> list[str]:
+    """Shell completion of games and toys."""
+    from a2c.envs import game_names
+    from a2c.envs.toy import TOYS
+
+    return [name for name in [*game_names(), *TOYS] if name.lower().startswith(incomplete.lower())]
+
+
+def complete_config(incomplete: str) -> list[str]:
+    """Shell completion of presets."""
+    return [name for name in preset_names() if name.startswith(incomplete)]
+
+
+def complete_set(incomplete: str) -> list[str]:
+    """Shell completion of keys."""
+    keys = sorted({key for section in SECTIONS.values() for key in all_keys(section)})
+    return [f"{key}=" for key in keys if key.startswith(incomplete)]
+
+
+def complete_algorithm(incomplete: str) -> list[str]:
+    """Shell completion of algorithms."""
+    return [name for name in SECTIONS if name.startswith(incomplete)]
+
+
+Steps = Annotated[int | None, typer.Option("--steps", min=1, help="Agent steps over all environments.")]
+TrustedEnv = Annotated[
+    str | None,
+    typer.Option("--env", help="Its environment; must be said where it is module:Id, since that runs code."),
+]
+OnNan = Annotated[
+    OnNanChoice | None,
+    typer.Option(help="Where loss or gradients are not finite; the update is never applied. Default: stop."),
+]
+Greedy = Annotated[
+    bool | None,
+    typer.Option("--greedy/--sample", help="The most probable action, or a draw. Default: the run's own."),
+]
+EvaluationSeed = Annotated[
+    int | None, typer.Option("--seed", min=0, max=2**63 - 1, help="Of games and draws. Default: the run's own.")
+]
+Episodes = Annotated[int | None, typer.Option(min=1, help="Whole games to play. Default: the run's own, else 20.")]
+
+
+Jobs = Annotated[int | None, typer.Option(min=1, max=1024, help="Processes at a time. Default: the cores.")]
+RayCluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="auto|ADDRESS",
+        help="Run them on a Ray cluster: the one running here, or HOST:PORT, ray://HOST:PORT.",
+    ),
+]
+Runs = Annotated[list[Path], typer.Argument(metavar="RUN", help="Folders of runs.")]
+
+
+ConfigOption = Annotated[
+    str | None,
+    typer.Option(
+        "--config",
+        help="A preset's name or a YAML file. Default: the game's own preset, else atari.",
+        autocompletion=complete_config,
+    ),
+]
+AlgorithmOption = Annotated[
+    str | None,
+    typer.Option("--algorithm", help="a2c, ppo, ... Default: the preset's.", autocompletion=complete_algorithm),
+]
+EnvOption = Annotated[
+    str | None,
+    typer.Option(
+        "--env",
+        help="A game such as Pong (see a2c envs), Catch, any Gymnasium id, or module:Id-v0.",
+        autocompletion=complete_env,
+    ),
+]
+Assignments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="SECTION.KEY=VALUE",
+        help="Any other setting; may be repeated, and wins over everything else.",
+        autocompletion=complete_set,
+    ),
+]
+Eager = Annotated[bool, typer.Option("--eager", help="The same as --mode eager.")]
+ModeOption = Annotated[Mode | None, typer.Option("--mode", help="How the update is executed. Default: graph.")]
+JsonFile = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the result there.")]
+
+
+def mode_of(eager: bool, mode: Mode | None) -> str | None:
+    """The mode that --eager and --mode ask for."""
+    if eager and mode not in (None, "eager"):
+        raise UserError(f"--eager and --mode {mode} contradict each other; give one of them.")
+    return "eager" if eager else mode
+
+
+def check_target(json_file: Path | None) -> None:
+    """Check that a file can be written before the work is done."""
+    if json_file is None:
+        return
+    folder = json_file.absolute().parent
+    if json_file.is_dir() or not folder.is_dir():
+        raise UserError(f"--json {json_file} must be a file in a folder that exists.")
+    if not json_file.exists():
+        try:
+            tempfile.TemporaryFile(dir=folder).close()
+        except OSError as error:
+            raise UserError(f"--json {json_file} cannot be written: {error.strerror}.") from None
+
+
+def check_env(env_id: str) -> None:
+    """Tell of a mistake in a name before the seconds in which TensorFlow is imported."""
+    from a2c.envs import demand_env
+
+    demand_env(env_id)

@@ -1,0 +1,170 @@
+"""a2c plot, report, watch, export."""
+
+from __future__ import annotations
+
+import json
+import sys
+from enum import StrEnum
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+from rich.table import Table
+
+from a2c.cli.console import err, out, quietly, say, warn
+from a2c.cli.options import EvaluationSeed, Greedy, Runs, TrustedEnv, check_target
+from a2c.config import UserError
+from a2c.files import demand_there
+
+if TYPE_CHECKING:
+    from a2c.show.watch import Watched
+
+
+class ExportFormat(StrEnum):  # typer knows no lists of Literal
+    """A kind of file that `export` writes."""
+
+    savedmodel = "savedmodel"
+    onnx = "onnx"
+
+
+def plot(
+    paths: Runs,
+    what: Annotated[Literal["return", "losses", "speed", "all"], typer.Option(help="Which quantities.")] = "return",
+    x: Annotated[
+        Literal["steps", "frames", "minutes"], typer.Option("--x", help="What they are drawn over.")
+    ] = "steps",
+    smooth: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="Average each line of metrics with N before and N after. Default: a 100th of the longest run."
+        ),
+    ] = None,
+    out_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="FILE.png|.svg",
+            help="One picture. Default: both forms, in RUN/plots, or here for several runs.",
+        ),
+    ] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the numbers there.")] = None,
+) -> None:
+    """Draw learning curves; runs that differ in their seed alone become one line and its band."""
+    check_target(json_file)
+    plotting, curves, reading = (import_module(f"a2c.show.{name}") for name in ("plot", "curves", "runs"))
+    targets = None if out_file is None else [plotting.check_target(out_file)]
+    runs = reading.read_runs(paths, warn)
+    smoothing = curves.default_smoothing(runs) if smooth is None else smooth
+    panels = curves.make_panels(runs, what, x, smoothing)
+    targets = targets or plotting.default_targets(runs, what, x)
+    plotting.save(plotting.draw(panels, x, smoothing), targets)
+    if json_file is not None:
+        plotting.save_numbers(panels, x, smoothing, json_file)
+    say(f"Saved {' and '.join(str(file) for file in (*targets, json_file) if file)}.")
+
+
+def report(
+    paths: Runs,
+    out_file: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="The page. Default: RUN/report.html, or here for several runs."),
+    ] = None,
+) -> None:
+    """Write one web page about runs that holds all it shows: numbers, curves, evaluations, video, configuration."""
+    page, reading = import_module("a2c.show.page"), import_module("a2c.show.runs")
+    runs = reading.read_runs(paths, warn)
+    target = out_file or page.default_target(runs)
+    page.write_page(runs, target)
+    say(f"Saved {target}.")
+
+
+def export(
+    path: Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="A checkpoint or a run's folder.")],
+    out_dir: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FOLDER", help="A new folder. Default: export-<steps> in the run's."),
+    ] = None,
+    format_: Annotated[
+        list[ExportFormat] | None,
+        typer.Option("--format", help="May be repeated. Default: both."),
+    ] = None,
+    env: TrustedEnv = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print card.json instead of a table.")] = False,
+) -> None:
+    """Write the network for other programs, as SavedModel and ONNX, checked, with a card."""
+    demand_there(path)
+    exporting = quietly("a2c.export")
+    with err.status("exporting"):
+        written = exporting.export(
+            path, out=out_dir, formats=[each.value for each in format_ or ()], env_id=env, warn=warn
+        )
+    if as_json:
+        out.print_json(json.dumps(written.card))
+        return
+    table = Table("file", "compared with", "probabilities", "value", "allowed", box=None, header_style="bold")
+    for check in written.card["checks"]:
+        differences = (f"{check[name]:.1e}" for name in ("probabilities", "value"))
+        table.add_row(check["file"], check["compared_with"], *differences, f"{check['tolerance']:g}")
+    say("Largest differences of the files, loaded again, on observations of games the agent played:")
+    out.print(table)
+    say(f"Saved in {written.folder}; card.md says how to use it.")
+
+
+def watch(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="A run's folder or a checkpoint.")],
+    env: TrustedEnv = None,
+    episode: Annotated[
+        Literal["best", "worst", "median"], typer.Option(help="Which of the games, by its score.")
+    ] = "median",
+    episodes: Annotated[int, typer.Option(min=1, help="Whole games to choose from.")] = 5,
+    greedy: Greedy = None,
+    seed: EvaluationSeed = None,
+    saliency: Annotated[
+        Literal["value", "policy"] | None,
+        typer.Option(help="Dye the places that move the value, or the chosen action's probability (policy)."),
+    ] = None,
+    terminal: Annotated[
+        bool, typer.Option("--terminal", help="Play it here as fast as it is, and write no video.")
+    ] = False,
+    out_path: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="FILE-OR-FOLDER",
+            help="FILE.mp4, FILE.gif, or a folder for both. Default: RUN/videos.",
+        ),
+    ] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write what it was there.")] = None,
+) -> None:
+    """Show a whole game with what the agent sees, thinks of it and does: an MP4, and a GIF.
+
+    The MP4 has every frame of the emulator, 60 a second. The GIF is the same game in half the size, with every 4th
+    frame, 15 a second.
+    """
+    check_target(json_file)
+    if terminal and out_path is not None:
+        raise UserError("--terminal writes no video, so --out has no meaning there; give one of them.")
+    demand_there(path)
+    watching = quietly("a2c.show.watch")
+    request = watching.Request(path, env, episode, episodes, greedy, seed, saliency)
+    stages = quietly("a2c.progress").StageBars(err) if err.is_terminal else None
+    if terminal:
+        screen = quietly("a2c.show.terminal").Screen(sys.stdout)
+        watched = watching.play_in_terminal(request, screen, stages, warn=warn)
+    else:
+        watched = watching.make_video(request, out_path, stages, warn=warn)
+    if json_file is not None:
+        watched.write(json_file)
+    _print_watched(watched)
+
+
+def _print_watched(watched: Watched) -> None:
+    seconds = watched.frames / watched.frames_per_second
+    scores = ", ".join(f"{score:g}" for score in sorted(watched.scores, reverse=True))
+    say(
+        f"{watched.env}: the {watched.choice} of {len(watched.scores)} games ({scores}) scored {watched.score:g} in "
+        f"{watched.length:,} steps, {seconds:.0f} s of play; {watched.policy}, game seed {watched.game_seed}"
+    )
+    for file in watched.files:
+        say(f"{file}  {Path(file).stat().st_size / 1e6:.2f} MB")

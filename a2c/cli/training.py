@@ -1,0 +1,212 @@
+"""a2c train, resume, launch."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+from datetime import datetime
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+from rich.table import Table
+
+from a2c.cli.console import drop_output, out, quietly, say, warn
+from a2c.cli.judging import print_evaluation
+from a2c.cli.options import (
+    AlgorithmOption,
+    Assignments,
+    ConfigOption,
+    Eager,
+    EnvOption,
+    Jobs,
+    ModeOption,
+    OnNan,
+    RayCluster,
+    Steps,
+    TrustedEnv,
+    check_env,
+    mode_of,
+)
+from a2c.cli.places import place_of
+from a2c.config import Config, UserError, changed, env_slug, load_config
+from a2c.files import demand_there
+
+if TYPE_CHECKING:
+    from a2c.progress import Progress
+    from a2c.training import TrainSummary
+
+
+def train(
+    config: ConfigOption = None,
+    env: EnvOption = None,
+    algorithm: AlgorithmOption = None,
+    steps: Steps = None,
+    seed: Annotated[int | None, typer.Option(help="Same config and seed, same bits.")] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(min=1, max=1000, help="Train with so many seeds, from --seed on, each in a process of its own."),
+    ] = None,
+    jobs: Jobs = None,
+    cluster: RayCluster = None,
+    run_dir: Annotated[
+        Path | None, typer.Option(help="The run's folder. Default: runs/<env>-s<seed>-<date>-<time>.")
+    ] = None,
+    eager: Eager = False,
+    mode: ModeOption = None,
+    strategy: Annotated[
+        Literal["none", "mirrored", "multiworker"] | None,
+        typer.Option(help="mirrored: all GPUs of this machine; multiworker: a cluster. Default: none."),
+    ] = None,
+    set_: Assignments = None,
+    on_nan: OnNan = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--auto-resume", "--resume", help="Go on with --run-dir if it holds a checkpoint, for whatever restarts it."
+        ),
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")] = False,
+) -> None:
+    """Train an agent."""
+    if resume and run_dir is None:
+        raise UserError("--auto-resume needs --run-dir, the run to go on with; or use `a2c resume RUN`.")
+    overrides = {
+        "algorithm.name": algorithm,
+        "total_env_steps": steps,
+        "seed": seed,
+        "runtime.mode": mode_of(eager, mode),
+        "runtime.strategy": strategy,
+        "optimizer.on_nan": on_nan,
+    }
+    settings, source = load_config(config=config, env_id=env, overrides=overrides, assignments=set_ or [])
+    check_env(settings.env.id)
+    if seeds is not None:
+        _train_seeds(settings, seeds, run_dir, jobs, cluster, quiet=quiet)
+        return
+    if jobs is not None or cluster is not None:
+        raise UserError("--jobs and --cluster are for several runs; give --seeds too, or leave them out.")
+    if resume and run_dir is not None and any(run_dir.glob("checkpoints/*.npz")):
+        stored = _stored_config(run_dir, settings.env.id if config or env or algorithm or set_ else None)
+        total = settings.total_env_steps if _gives_steps(steps, set_) else stored.total_env_steps
+        if not (config or env or algorithm or seed is not None or eager or mode or set_):
+            given = {key: overrides[key] for key in ("runtime.strategy", "optimizer.on_nan")}
+            settings = changed(stored, given)
+        _resume(changed(settings, {"total_env_steps": total}), run_dir, quiet=quiet)
+        return
+    run_dir = run_dir or _default_run_dir(settings, str(settings.seed))
+    headline = f"{settings.env.id} with the recipe {source!r}, seed {settings.seed}, in {run_dir}"
+    _run(settings, run_dir, headline, resume=False, quiet=quiet)
+
+
+def resume(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
+    env: TrustedEnv = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="A new total of agent steps. Default: as started.")] = None,
+    on_nan: OnNan = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")] = False,
+) -> None:
+    """Go on with a run from its latest checkpoint, exactly as if it had never stopped."""
+    if run.is_file():
+        raise UserError(f"{run} is a file; name the run's folder.")
+    changes = {"total_env_steps": steps, "optimizer.on_nan": on_nan}
+    _resume(changed(_stored_config(run, env), changes), run, quiet=quiet)
+
+
+def launch(
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="-- COMMAND ...", help="train or resume, with its options.")
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1, max=1024, help="Processes, each on its share of the cores.")] = 2,
+) -> None:
+    """Run train or resume in several processes of this machine that train one network together."""
+    if not command or command[0] not in ("train", "resume"):
+        raise UserError(
+            f"`a2c launch` runs train or resume, {f'not {command[0]!r}' if command else 'and was given neither'}; "
+            "for example: a2c launch --workers 2 -- train --env Pong."
+        )
+    if code := import_module("a2c.launch").launch(command, workers, warn=warn):
+        raise typer.Exit(code)
+
+
+def _train_seeds(
+    config: Config, seeds: int, folder: Path | None, jobs: int | None, cluster: str | None, *, quiet: bool
+) -> None:
+    training, view = quietly("a2c.analysis.seeds"), quietly("a2c.analysis.view")
+    numbers = range(config.seed, config.seed + seeds)
+    folder = folder or _default_run_dir(config, f"{numbers[0]}-{numbers[-1]}")
+    try:
+        with place_of(cluster) as place:
+            shown = view.View() if quiet else view.ConsoleView(out)
+            results = training.train_seeds(config, numbers, folder, jobs=jobs or place.cpus, place=place, view=shown)
+    except KeyboardInterrupt:
+        say(f"Stopped. The same command with --run-dir {shlex.quote(str(folder))} goes on with what is missing.")
+        raise
+    if quiet:
+        return
+    table = Table("seed", box=None, header_style="bold")
+    for heading in ("steps", "return (last 100 games)", "minutes"):
+        table.add_column(heading, justify="right")
+    for result in results:
+        score = "-" if result.episode_return_mean is None else f"{result.episode_return_mean:.2f}"
+        table.add_row(str(result.seed), f"{result.env_steps:,}", score, f"{result.seconds / 60:.1f}")
+    out.print(table)
+    runs = shlex.quote(str(folder / "runs"))
+    say(f"Saved in {runs}. Play whole games with each of them, and draw them as one curve:")
+    say(f"  a2c eval {runs}\n  a2c plot {runs}/*")
+
+
+def _run(config: Config, run_dir: Path, headline: str, *, resume: bool, quiet: bool) -> None:
+    training = quietly("a2c.training")
+    summary = training.train(config, run_dir, resume=resume, progress=_progress(headline, quiet=quiet), warn=warn)
+    if summary.signal in (signal.SIGHUP, signal.SIGPIPE):
+        drop_output()  # nobody reads it any more
+    if not quiet and summary.is_chief:
+        _print_summary(summary)
+    if summary.signal is not None:
+        raise typer.Exit(128 + summary.signal)
+
+
+def _progress(headline: str, *, quiet: bool) -> Progress:
+    progress = quietly("a2c.progress")
+    if quiet:
+        return progress.Progress()  # type: ignore[no-any-return]
+    view = progress.LiveProgress if out.is_terminal else progress.PlainProgress
+    return view(out, headline)  # type: ignore[no-any-return]
+
+
+def _resume(config: Config, run_dir: Path, *, quiet: bool) -> None:
+    headline = f"{config.env.id}: going on in {run_dir} to {config.total_env_steps:,} steps"
+    _run(config, run_dir, headline, resume=True, quiet=quiet)
+
+
+def _stored_config(run_dir: Path, env_id: str | None) -> Config:
+    demand_there(run_dir)
+    checkpoint = quietly("a2c.checkpoint")
+    saved = checkpoint.find_checkpoint(run_dir)
+    checkpoint.demand_trust(saved, env_id)
+    return saved.config  # type: ignore[no-any-return]
+
+
+def _gives_steps(steps: int | None, assignments: list[str] | None) -> bool:
+    return steps is not None or any(text.split("=")[0].strip() == "total_env_steps" for text in assignments or [])
+
+
+def _default_run_dir(config: Config, seeds: str) -> Path:
+    return Path("runs") / f"{env_slug(config.env.id)}-s{seeds}-{datetime.now():%Y%m%d-%H%M%S}"
+
+
+def _print_summary(summary: TrainSummary) -> None:
+    counters = summary.counters
+    score = "no game ended yet"
+    if counters.return_mean is not None:
+        score = f"mean return of the last {len(counters.returns)} training games {counters.return_mean:.2f}"
+    say(f"{counters.env_steps:,} steps, {counters.updates:,} updates, {counters.seconds / 60:.1f} minutes: {score}.")
+    if summary.evaluation is not None:
+        print_evaluation(summary.evaluation)
+    if summary.signal is not None:
+        command = quietly("a2c.checkpoint").resume_command(summary.run_dir, summary.config)
+        say(f"Stopped and saved. Go on with:\n  {command}")
+    else:
+        say(f"Saved in {summary.run_dir}. Play whole games with it:\n  a2c eval {summary.run_dir}")
