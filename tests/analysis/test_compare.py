@@ -157,6 +157,13 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing_behind(arguments, sentence
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
+def test_without_ray_installed_the_extra_is_named(tmp_path, run_cli, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    result = run_cli("compare", "--vary", "algorithm.gamma=0.9,0.99", "--cluster", "auto", cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == "a2c: --cluster needs Ray on this machine and on every node: pip install 'a2c[ray]'.\n"
+
+
 # --- real processes ------------------------------------------------------------------------------------------
 
 
