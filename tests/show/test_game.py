@@ -46,7 +46,14 @@ def replayed(config: Config, game: PlayedGame) -> list[Step]:
     return steps
 
 
-@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+MORE = {"wrappers", "frame limit inside a step", "no lives, no reward"}
+CASES = [
+    pytest.param(settings, id=name, marks=[pytest.mark.integration] if name in MORE else [])
+    for name, settings in SETTINGS.items()
+]
+
+
+@pytest.mark.parametrize("settings", CASES)
 def test_a_game_played_again_has_its_observations_rewards_lives_and_end(settings):
     """Against the environments of the evaluation themselves, given the same actions once more."""
     config = small_config(env={"max_frames_per_episode": 400, **settings}, runtime=EAGER)
