@@ -81,6 +81,7 @@ for off in ([], sys.argv[1:]):
 """
 
 
+@pytest.mark.integration
 def test_switches_reach_tensorflow():
     """None, then some, in one fresh process."""
     some = ("remapping", "layout_optimizer", sw.ONEDNN, sw.THREADS, sw.NONDETERMINISM)
