@@ -1,10 +1,9 @@
-"""`python joint.py RESULTS N`: the same updates on one learner and on N replicas, on virtual devices of one process.
+"""`python joint.py RESULTS N CASE ...`: the same updates on one learner and on N replicas, on virtual devices.
 
-A process of its own, since virtual devices can only be made before TensorFlow starts. RESULTS is JSON: for each
-combination what the replicas differ by from one learner with the joint batch.
+One process of its own, since virtual devices can only be made before TensorFlow starts. RESULTS is JSON: for each
+case, such as "mlp adam normalized float32", what the replicas differ by from one learner with the joint batch.
 """
 
-import itertools
 import json
 import sys
 from pathlib import Path
@@ -62,21 +61,16 @@ def have_equal_copies(learner: Learner) -> bool:
     return all(copy.tobytes() == first.tobytes() for first, *others in copies for copy in others)
 
 
-def main(results: str, number: str) -> None:
+def main(results: str, number: str, *cases: str) -> None:
     n = int(number)
     processor = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(processor, [tf.config.LogicalDeviceConfiguration()] * n)
     setup(RuntimeConfig())
     replicas = Replicas(tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(n)]), local=n)
     found = []
-    combinations = [
-        *itertools.product(NETWORKS, ("rmsprop", "adam"), (False, True), ("float32",)),
-        ("convolutions", "adam", True, "mixed_bfloat16"),
-    ]
-    if n > 2:
-        combinations = combinations[-2:]
-    for network, optimizer, normalized, precision in combinations:
-        space = NETWORKS[network][0]
+    for case in cases:
+        network, optimizer, advantages, precision = case.split()
+        space, normalized = NETWORKS[network][0], advantages == "normalized"
         config = settings(network, optimizer, normalized, "graph", precision)
         joint, joint_losses, joint_actions = train(config, space, ALONE)
         learner, losses, actions = train(config, space, replicas)
@@ -84,7 +78,7 @@ def main(results: str, number: str) -> None:
         moved = weights(joint) - weights(build_learner(config, space, A))
         found.append(
             {
-                "name": f"{network} {optimizer} {'normalized' if normalized else 'plain'} {precision}",
+                "name": case,
                 "weights": float(np.abs(weights(learner) - weights(joint)).max()),
                 "moved": float(np.abs(moved).max()),
                 "losses": float(np.abs(np.subtract(losses, joint_losses)).max()),

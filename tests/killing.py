@@ -123,7 +123,7 @@ def assert_killed_is_as_undisturbed(
     took = time.perf_counter() - started
     print(f"{kills} kills ({shares}), {last['episodes']} games, {took:.0f} s: the same bits as never stopped")
     assert count[SAVING]
-    assert count[TRAINING]
+    assert count[TRAINING] or kills == 1
 
 
 def train_killed(run_dir: Path, arguments: list[str], *, env_steps: int, kills: int, seed: int) -> list[Kill]:

@@ -201,24 +201,26 @@ def test_best_is_the_best_full_window(trained, tmp_path):
     assert len(step_files(tmp_path / "checkpoints")) == small_config().checkpoint.keep
 
 
-@pytest.mark.parametrize("keep", [1, 4, 6, 99])
+@pytest.mark.parametrize("keep", [1, 99])
 def test_as_many_are_kept_as_asked_for(run_dir, keep):
-    """Of 6, with that of the start."""
-    train(small_config(env={"id": "Catch"}, checkpoint={"every_updates": 2, "keep": keep}), run_dir)
+    """Of 4, with that of the start."""
+    config = small_config(env={"id": "Catch"}, checkpoint={"every_updates": 1, "keep": keep}, total_env_steps=96)
+    train(config, run_dir)
     steps = [read_checkpoint(file).env_steps for file in step_files(run_dir / "checkpoints")]
-    assert steps == [0, 64, 128, 192, 256, 320][-keep:]
+    assert steps == [0, 32, 64, 96][-keep:]
 
 
 def test_a_kill_between_link_and_rename_never_damages_the_best(tmp_path):
     """best.npz and the temporary file are then one file: the next save must not write into it."""
     run_dir = tmp_path / "run"
-    train(small_config(total_env_steps=64, checkpoint={"every_updates": 100}), run_dir)
+    config = small_config(env={"id": "Catch"}, total_env_steps=64, checkpoint={"every_updates": 100})
+    train(config, run_dir)
     folder = run_dir / "checkpoints"
     (latest,) = [path for path in step_files(folder) if "64" in path.name]
     (folder / BEST).hardlink_to(latest)
     (folder / ".step-000000000096.npz.tmp").hardlink_to(latest)
     before = (folder / BEST).read_bytes()
-    train(small_config(total_env_steps=96, checkpoint={"every_updates": 100}), run_dir, resume=True)
+    train(config.model_copy(update={"total_env_steps": 96}), run_dir, resume=True)
     assert (folder / BEST).read_bytes() == before
     assert not list(folder.glob(".*"))
 
@@ -226,7 +228,7 @@ def test_a_kill_between_link_and_rename_never_damages_the_best(tmp_path):
 def test_saving_never_deletes_what_it_wrote(tmp_path):
     """Not even where names that are no checkpoints of ours sort after it."""
     run_dir = tmp_path / "run"
-    config = small_config(total_env_steps=64, checkpoint={"keep": 1})
+    config = small_config(env={"id": "Catch"}, total_env_steps=64, checkpoint={"keep": 1})
     train(config, run_dir)
     (latest,) = step_files(run_dir / "checkpoints")
     (run_dir / "checkpoints" / "step-best.npz").write_bytes(latest.read_bytes())

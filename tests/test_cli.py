@@ -16,12 +16,6 @@ from a2c.cli import main
 from a2c.training import train
 
 
-def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "a2c", *arguments], capture_output=True, text=True, cwd=cwd, timeout=120
-    )
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "catch"
@@ -30,60 +24,64 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [["--help"], ["--version"], ["envs"], *([name, "--help"] for name in "train launch bench doctor watch".split())],
-)
-def test_quick_answers_do_not_import_tensorflow(arguments):
-    result = without_tensorflow(*arguments)
-    assert result.returncode == 0, result.stderr
-    assert result.stdout
+QUICK = ["--help", "--version", "envs", *(f"{name} --help" for name in "train launch bench doctor watch".split())]
+NOWHERE = ["eval . nowhere", "resume nowhere", "watch nowhere", "export nowhere"]
+NO_GAME = ["train --env Pongg", "bench --env Pongg", "compare --eager --env Catch --env Pongg"]
 
 
-@pytest.mark.parametrize(
-    "command", ["train --env Pongg", "bench --env Pongg", "compare --eager --env Catch --env Pongg"]
-)
-def test_an_environment_that_is_not_there_is_told_without_tensorflow(command):
-    result = without_tensorflow(*command.split())
-    assert (result.returncode, result.stdout) == (2, ""), result.stderr
-    assert "There is no environment 'Pongg' (env.id)" in result.stderr
-    assert "Did you mean Pong" in result.stderr
-
-
-@pytest.mark.parametrize("command", ["eval . nowhere", "resume nowhere", "watch nowhere", "export nowhere"])
-def test_a_run_that_is_not_there_is_told_without_tensorflow(command):
-    result = without_tensorflow(*command.split())
-    assert (result.returncode, result.stdout) == (2, ""), result.stderr
-    assert "There is no run folder or checkpoint nowhere." in result.stderr
-
-
-def without_tensorflow(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command as `python -m a2c` does; one that has imported TensorFlow ends with code 99."""
-    code = (
-        "import atexit, os, sys; from a2c.cli import main\n"
-        "imported = lambda: {'tensorflow', 'keras'} & set(sys.modules)\n"
-        "atexit.register(lambda: imported() and os._exit(99))\n"
-        "main()"
-    )
-    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60)
+def test_quick_answers_and_wrong_names_are_told_without_tensorflow():
+    """One process runs them all, and looks after each whether TensorFlow was imported."""
+    code = """
+import contextlib, io, json, sys
+from a2c.cli import main
+ended = {}
+for words in json.load(sys.stdin):
+    sys.argv[1:] = words.split()
+    said = io.TextIOWrapper(io.BytesIO()), io.TextIOWrapper(io.BytesIO())
+    with contextlib.redirect_stdout(said[0]), contextlib.redirect_stderr(said[1]):
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code or 0
+    for stream in said:
+        stream.flush()
+    texts = [stream.buffer.getvalue().decode() for stream in said]
+    ended[words] = [code, *texts, sorted({"tensorflow", "keras"} & set(sys.modules))]
+print(json.dumps(ended))
+"""
+    commands = json.dumps([*QUICK, *NO_GAME, *NOWHERE])
+    done = subprocess.run([sys.executable, "-c", code], input=commands, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    ended = json.loads(done.stdout)
+    for words, (code, output, errors, imported) in ended.items():
+        assert imported == [], words
+        assert code == (0 if words in QUICK else 2), errors
+        assert bool(output) == (words in QUICK)
+    for words in NO_GAME:
+        assert "There is no environment 'Pongg' (env.id)" in ended[words][2]
+        assert "Did you mean Pong" in ended[words][2]
+    for words in NOWHERE:
+        assert "There is no run folder or checkpoint nowhere." in ended[words][2]
+    assert ended.keys() == {*QUICK, *NO_GAME, *NOWHERE}
 
 
 def test_version():
-    assert run("--version").stdout.strip() == f"a2c {a2c.__version__}"
+    done = subprocess.run([sys.executable, "-m", "a2c", "--version"], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, f"a2c {a2c.__version__}", "")
 
 
-def test_help_names_the_stable_flags():
-    text = run("train", "--help").stdout
+def test_help_names_the_stable_flags(run_cli):
+    text = run_cli("train", "--help").stdout
     for flag in "--config --env --steps --seed --run-dir --eager --mode --set --resume --quiet".split():
         assert flag in text
 
 
-def test_envs_lists_every_game_and_as_json_too():
-    games = json.loads(run("envs", "--json").stdout)
+def test_envs_lists_every_game_and_as_json_too(run_cli):
+    games = json.loads(run_cli("envs", "--json").stdout)
     pong = next(game for game in games if game["name"] == "Pong")
     assert (pong["num_actions"], pong["random"], pong["human"]) == (6, -20.7, 14.6)
     assert sum(game["human"] is not None for game in games) == 57
-    text = run("envs").stdout
+    text = run_cli("envs").stdout
     assert all(game["name"] in text for game in games)
 
 
@@ -160,35 +158,38 @@ def test_a_mistake_is_one_sentence_on_stderr_and_exit_code_2(tmp_path, monkeypat
     assert list(tmp_path.rglob("*")) == []
 
 
+@pytest.mark.integration
 def test_a_mistake_prints_no_chatter_and_no_traceback(tmp_path):
-    result = run("train", "--env", "Qbert", "--set", "env.screen_size=20", cwd=tmp_path)
+    """In a process of its own, in which TensorFlow starts."""
+    command = [sys.executable, "-m", "a2c", "train", "--env", "Qbert", "--set", "env.screen_size=20"]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr.startswith("a2c: The images are too small")
     assert result.stderr.count("\n") == 1
 
 
-def test_training_prints_plain_lines_without_a_terminal_and_only_what_is_asked_for(tmp_path):
+def test_training_prints_plain_lines_without_a_terminal_and_only_what_is_asked_for(run_cli, tmp_path):
     settings = ("--env", "Chain", "--steps", "160", "--set", "logging.every_updates=1")
-    result = run("train", *settings, "--run-dir", "r", cwd=tmp_path)
+    result = run_cli("train", *settings, "--run-dir", "r", cwd=tmp_path)
     assert result.returncode == 0
     assert result.stderr == ""
     lines = result.stdout.splitlines()
     assert lines[0] == "Chain with the recipe 'atari', seed 0, in r"
     assert sum("steps/s" in line for line in lines) == 2
     assert "a2c eval r" in result.stdout
-    quiet = run("train", *settings, "--run-dir", "q", "--quiet", cwd=tmp_path)
+    quiet = run_cli("train", *settings, "--run-dir", "q", "--quiet", cwd=tmp_path)
     assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
 
 
-def test_the_default_run_folder_names_env_seed_and_time(tmp_path):
-    run("train", "--env", "Chain", "--steps", "80", "--seed", "5", cwd=tmp_path)
+def test_the_default_run_folder_names_env_seed_and_time(run_cli, tmp_path):
+    run_cli("train", "--env", "Chain", "--steps", "80", "--seed", "5", "--eager", cwd=tmp_path)
     (folder,) = (tmp_path / "runs").iterdir()
     assert folder.name.startswith("chain-s5-20")
 
 
-def test_eval_prints_and_writes_the_same_twice_and_greedy_is_greedy(trained, tmp_path):
-    first = run("eval", str(trained), "--episodes", "5", "--seed", "3", "--json", "a.json", cwd=tmp_path)
-    second = run("eval", str(trained), "--episodes", "5", "--seed", "3", "--json", "b.json", cwd=tmp_path)
+def test_eval_prints_and_writes_the_same_twice_and_greedy_is_greedy(run_cli, trained, tmp_path):
+    first = run_cli("eval", trained, "--episodes", "5", "--seed", "3", "--json", "a.json", cwd=tmp_path)
+    second = run_cli("eval", trained, "--episodes", "5", "--seed", "3", "--json", "b.json", cwd=tmp_path)
     assert first.returncode == second.returncode == 0, first.stderr
     a, b = (json.loads((tmp_path / name).read_text()) for name in ("a.json", "b.json"))
     assert a == b
@@ -198,20 +199,20 @@ def test_eval_prints_and_writes_the_same_twice_and_greedy_is_greedy(trained, tmp
     assert a["policy"] == "sampled"
     assert "mean" in first.stdout
     assert "95 % interval" in first.stdout
-    greedy = run("eval", str(trained), "--episodes", "3", "--greedy", "--json", "c.json", cwd=tmp_path)
+    greedy = run_cli("eval", trained, "--episodes", "3", "--greedy", "--json", "c.json", cwd=tmp_path)
     assert greedy.returncode == 0
     assert json.loads((tmp_path / "c.json").read_text())["policy"] == "greedy"
 
 
-def test_eval_refuses_a_target_it_cannot_write(trained, tmp_path):
-    result = run("eval", str(trained), "--json", "no/such/folder/e.json", cwd=tmp_path)
+def test_eval_refuses_a_target_it_cannot_write(run_cli, trained, tmp_path):
+    result = run_cli("eval", trained, "--json", "no/such/folder/e.json", cwd=tmp_path)
     assert result.returncode == 2
     assert "a folder that exists" in result.stderr
 
 
-def test_bench_writes_what_a_later_one_compares_with_and_leaves_nothing_else(tmp_path):
+def test_bench_writes_what_a_later_one_compares_with_and_leaves_nothing_else(run_cli, tmp_path):
     settings = ("bench", "--env", "Chain", "--steps", "800")
-    first = run(*settings, "--json", "a.json", cwd=tmp_path)
+    first = run_cli(*settings, "--json", "a.json", cwd=tmp_path)
     assert (first.returncode, first.stderr) == (0, "")
     assert first.stdout.startswith("Chain with the recipe 'atari', graph, float32\n")
     assert "in the 400 steps whose time is shared out above." in first.stdout
@@ -219,32 +220,30 @@ def test_bench_writes_what_a_later_one_compares_with_and_leaves_nothing_else(tmp
     written = json.loads((tmp_path / "a.json").read_text())
     assert written["config"]["env"]["id"] == "Chain"
     assert f"{written['median']['steps_per_second']:,.0f}" in first.stdout
-    same = run(*settings, "--compare-to", "a.json", cwd=tmp_path)
-    assert (same.returncode, same.stderr) == (0, "")
-    assert "now / then" in same.stdout
-    other = run(*settings, "--compare-to", "a.json", "--eager", cwd=tmp_path)
+    other = run_cli(*settings, "--compare-to", "a.json", "--eager", cwd=tmp_path)
     assert other.returncode == 0
+    assert "now / then" in other.stdout
     assert other.stderr.startswith("a2c: the ratios are not of the code alone, since a.json is of another runtime.mode")
     assert other.stderr.count("\n") == 1
     assert [file.name for file in tmp_path.iterdir()] == ["a.json"]
 
 
-def test_train_resume_goes_on_and_refuses_another_configuration(tmp_path):
+def test_train_resume_goes_on_and_refuses_another_configuration(run_cli, tmp_path):
     settings = ("train", "--env", "Chain", "--run-dir", "r", "--resume")
-    first = run(*settings, "--steps", "160", cwd=tmp_path)
+    first = run_cli(*settings, "--steps", "160", cwd=tmp_path)
     assert first.returncode == 0, first.stderr
-    longer = run(*settings, "--steps", "240", cwd=tmp_path)
+    longer = run_cli(*settings, "--steps", "240", cwd=tmp_path)
     assert longer.returncode == 0, longer.stderr
     assert "240 steps" in longer.stdout
-    again = run("train", "--run-dir", "r", cwd=tmp_path)
+    again = run_cli("train", "--run-dir", "r", cwd=tmp_path)
     assert again.returncode == 2
     assert "exists already" in again.stderr
-    other = run(*settings, "--seed", "9", cwd=tmp_path)
+    other = run_cli(*settings, "--seed", "9", cwd=tmp_path)
     assert other.returncode == 2
     assert "seed=0, not 9" in other.stderr
-    back = run("resume", "r", "--steps", "100", cwd=tmp_path)
+    back = run_cli("resume", "r", "--steps", "100", cwd=tmp_path)
     assert back.returncode == 2
     assert "240 steps already" in back.stderr
-    same = run(*settings, cwd=tmp_path)
+    same = run_cli(*settings, cwd=tmp_path)
     assert same.returncode == 0, same.stderr
     assert "going on in r to 240 steps" in same.stdout

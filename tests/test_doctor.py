@@ -56,6 +56,7 @@ def installed(folder: Path, name: str, version: str, *requires: str) -> None:
 # --- a sound installation ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.integration
 def test_this_installation_is_sound():
     """Whatever else the machine is busy with."""
     ended = run_doctor()
@@ -134,6 +135,7 @@ def test_a_broken_emulator(tmp_path, monkeypatch):
     assert "no emulator here" in finding.found
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("variable", "value", "found"),
     [
@@ -152,6 +154,7 @@ def test_settings_of_keras(variable, value, found, tmp_path, monkeypatch):
     assert find(findings, "training").status == "note"
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("exact_numerics")
 def test_eager_execution_that_differs_from_graphs_is_found(monkeypatch):
     """TensorFlow as it is by default, which a2c takes for exact here; a resumed run has the same bits even so."""
@@ -166,6 +169,17 @@ def test_eager_execution_that_differs_from_graphs_is_found(monkeypatch):
     assert find(findings, "exactness").status == "problem"
     assert "gives other bits, first in model/" in find(findings, "exactness").found
     assert find(findings, "resume").status == "ok"
+
+
+def test_runs_are_the_same_only_in_all_bits():
+    """What becomes of the trainings of doctor's own check, whose runs are in the integration tier."""
+    graph = {"model/a": b"12", "model/b": b"34"}
+    assert doctor._same_bits("resume", graph, dict(graph), "a copy").status == "ok"
+    for other in ({**graph, "model/b": b"35"}, {"model/a": b"12"}):
+        finding = doctor._same_bits("exactness", graph, other, "eager execution")
+        assert (finding.check, finding.status) == ("exactness", "problem")
+        assert finding.found == "eager execution gives other bits, first in model/b"
+        assert finding.advice
 
 
 def test_packages_that_do_not_fit(tmp_path, monkeypatch):

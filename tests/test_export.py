@@ -7,14 +7,14 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 import ale_py
 import gymnasium as gym
 import keras
 import numpy as np
-import onnx
-import onnxruntime
 import pytest
 from conftest import small_config
 
@@ -34,12 +34,12 @@ NETWORKS = {
     "impala": {"env": {"screen_size": 21}, "model": {"name": "impala", "conv_layers": None}},  # pooled at odd sizes
     "mlp": {"env": {"id": "CartPole-v1"}, "model": {"name": "mlp", "conv_layers": None}},
 }
-KINDS = [
-    # nearly every pair of settings is among the quick ones
-    pytest.param(network, pixels, precision, marks=[pytest.mark.slow] if slow else [])
-    for network, slows in {"nature": (0, 1, 1, 0), "small": (1, 0, 0, 1), "impala": (0, 1, 1, 1)}.items()
+INTEGRATION, SLOW = pytest.mark.integration, pytest.mark.slow
+KINDS = [  # every setting is among those of the integration tests
+    pytest.param(network, pixels, precision, marks=SLOW if slow else INTEGRATION)
+    for network, slows in {"nature": (1, 1, 1, 0), "small": (1, 0, 1, 1), "impala": (0, 1, 1, 1)}.items()
     for (pixels, precision), slow in zip(itertools.product(PIXELS, PRECISIONS), slows, strict=True)
-] + [("mlp", "scaled", precision) for precision in PRECISIONS]
+] + [pytest.param("mlp", "scaled", precision, marks=INTEGRATION) for precision in PRECISIONS]
 CHECKS = {
     "float32": [("savedmodel", "the learner", 1e-4), ("policy.onnx", "the learner", 1e-4)],
     "mixed_bfloat16": [
@@ -75,7 +75,14 @@ def pong(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def savedmodel(pong, tmp_path_factory) -> Path:
+    """Its folder, without the ONNX file, which needs more packages."""
+    return export(pong, out=tmp_path_factory.mktemp("savedmodel") / "out", formats=["savedmodel"]).folder
+
+
+@pytest.fixture(scope="module")
 def exported(pong) -> Path:
+    """A folder with both formats."""
     return export(pong).folder
 
 
@@ -110,31 +117,56 @@ def without_a2c(code: str, folder: Path) -> str:
     return ended.stdout
 
 
+def assert_outputs_are_those_of_the_run(run: Path, loaded: Callable[[np.ndarray], Sequence], precision: str) -> None:
+    """Of one and of five observations; ONNX calculates in float32 whatever the run did."""
+    config = find_checkpoint(run).config
+    tolerance = 1e-5 if precision == "float32" else 0.02
+    for count in (1, 5):
+        observations = play(config, count)
+        wanted = wanted_outputs(run, observations)
+        assert np.ptp(wanted[0], axis=1).min() > 0.01, "all actions are as likely: nothing is compared"
+        for array, like in zip(loaded(observations), wanted, strict=True):
+            assert (array.dtype, array.shape) == (np.float32, like.shape)
+            np.testing.assert_allclose(array, like, rtol=tolerance, atol=tolerance)
+
+
+def as_layer(folder: Path) -> Callable[[np.ndarray], Sequence]:
+    """A SavedModel as a layer of Keras."""
+    layer = keras.layers.TFSMLayer(str(folder / "savedmodel"), call_endpoint="serve")
+
+    def outputs(observations: np.ndarray) -> list[np.ndarray]:
+        found = layer(observations)
+        return [found["probabilities"].numpy(), found["value"].numpy()]
+
+    return outputs
+
+
+@pytest.mark.parametrize(
+    ("network", "pixels", "precision"), [("small", "standardized", "float32"), ("mlp", "scaled", "mixed_bfloat16")]
+)
+def test_a_savedmodel_gives_the_outputs_of_the_network(network, pixels, precision, tmp_path):
+    train(config_of(network, pixels, precision), tmp_path / "run")
+    folder, card = export(tmp_path / "run", out=tmp_path / "out", formats=["savedmodel"])
+    checks = [(check["file"], check["compared_with"], check["tolerance"]) for check in card["checks"]]
+    assert checks == CHECKS[precision][:1]
+    assert_outputs_are_those_of_the_run(tmp_path / "run", as_layer(folder), precision)
+
+
 @pytest.mark.parametrize(("network", "pixels", "precision"), KINDS)
 def test_every_network_gives_the_same_outputs_in_both_formats(network, pixels, precision, tmp_path):
-    """Of one and of five observations; ONNX calculates in float32 whatever the run did."""
-    config = config_of(network, pixels, precision)
-    train(config, tmp_path / "run")
+    import onnxruntime  # here and below, since it is of the integration tests alone
+
+    train(config_of(network, pixels, precision), tmp_path / "run")
     folder, card = export(tmp_path / "run", out=tmp_path / "out")
     checks = [(check["file"], check["compared_with"], check["tolerance"]) for check in card["checks"]]
     assert checks == CHECKS[precision]
     session = onnxruntime.InferenceSession(folder / "policy.onnx")
-    savedmodel = keras.layers.TFSMLayer(str(folder / "savedmodel"), call_endpoint="serve")
-    tolerance = 1e-5 if precision == "float32" else 0.02
-    for count in (1, 5):
-        observations = play(config, count)
-        wanted = wanted_outputs(tmp_path / "run", observations)
-        assert np.ptp(wanted[0], axis=1).min() > 0.01, "all actions are as likely: nothing is compared"
-        by_onnx = session.run(["probabilities", "value"], {"observations": observations})
-        outputs = savedmodel(observations)
-        by_savedmodel = [outputs["probabilities"].numpy(), outputs["value"].numpy()]
-        for found in (by_onnx, by_savedmodel):
-            for array, like in zip(found, wanted, strict=True):
-                assert (array.dtype, array.shape) == (np.float32, like.shape)
-                np.testing.assert_allclose(array, like, rtol=tolerance, atol=tolerance)
+    for loaded in (as_layer(folder), lambda x: session.run(["probabilities", "value"], {"observations": x})):
+        assert_outputs_are_those_of_the_run(tmp_path / "run", loaded, precision)
 
 
-def test_a_savedmodel_needs_nothing_of_a2c(pong, exported, tmp_path):
+@pytest.mark.integration
+def test_a_savedmodel_needs_nothing_of_a2c(pong, savedmodel, tmp_path):
     """Neither the endpoint nor TensorFlow Serving's signature."""
     observations = play(find_checkpoint(pong).config, 5)
     np.save(tmp_path / "observations.npy", observations)
@@ -145,7 +177,7 @@ def test_a_savedmodel_needs_nothing_of_a2c(pong, exported, tmp_path):
         "serving = loaded.signatures['serving_default'](observations=tf.constant(observations))\n"
         "for outputs in (loaded.serve(observations), serving):\n"
         "    print(json.dumps({name: x.numpy().tolist() for name, x in outputs.items()}))",
-        exported,
+        savedmodel,
     )
     probabilities, value = wanted_outputs(pong, observations)
     lines = said.splitlines()
@@ -156,7 +188,11 @@ def test_a_savedmodel_needs_nothing_of_a2c(pong, exported, tmp_path):
         np.testing.assert_allclose(outputs["value"], value, atol=1e-5)
 
 
+@pytest.mark.integration
 def test_the_onnx_file_says_what_it_takes_and_gives(exported):
+    import onnx
+    import onnxruntime
+
     graph = onnx.load(exported / "policy.onnx").graph
     session = onnxruntime.InferenceSession(exported / "policy.onnx")
     assert [(x.name, x.type, x.shape) for x in session.get_inputs()] == [
@@ -172,8 +208,9 @@ def test_the_onnx_file_says_what_it_takes_and_gives(exported):
 # --- the card ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_card_is_true(pong, exported):
-    saved = find_checkpoint(pong)
+@pytest.mark.parametrize("fixture", ["savedmodel", pytest.param("exported", marks=INTEGRATION)])
+def test_the_card_is_true(pong, fixture, request):
+    saved, exported = find_checkpoint(pong), request.getfixturevalue(fixture)
     card = json.loads((exported / "card.json").read_text())
     assert card["game"] == "Pong"
     assert card["training"]["env_steps"] == saved.env_steps == 32
@@ -182,14 +219,16 @@ def test_the_card_is_true(pong, exported):
     assert card["licence"].startswith("MIT")
     evaluation = json.loads((pong / "evaluations.jsonl").read_text().splitlines()[-1])
     assert (card["evaluation"]["mean"], card["evaluation"]["episodes"]) == (evaluation["mean"], 1)
-    assert set(card["files"]) >= {"policy.onnx", "savedmodel/saved_model.pb"}
+    assert "savedmodel/saved_model.pb" in card["files"]
+    assert ("policy.onnx" in card["files"]) == (fixture == "exported")
     for name, digest in card["files"].items():
         assert hashlib.sha256((exported / name).read_bytes()).hexdigest() == digest
     assert hashlib.sha256(saved.path.read_bytes()).hexdigest() == card["checkpoint"]["sha256"]
     there = {str(file.relative_to(exported)) for file in exported.rglob("*") if file.is_file()}
     assert there == {*card["files"], "card.json", "card.md"}
     assert card["observation"]["sticky_action_probability"] == 0.25
-    assert card["versions"]["onnx"] == onnx.__version__
+    if fixture == "exported":
+        assert card["versions"]["onnx"] == version("onnx")
 
 
 def test_an_evaluation_of_another_step_is_not_that_of_the_card(pong, tmp_path):
@@ -199,6 +238,7 @@ def test_an_evaluation_of_another_step_is_not_that_of_the_card(pong, tmp_path):
     assert (card["training"]["env_steps"], card["evaluation"]) == (0, None)
 
 
+@pytest.mark.integration
 def test_the_code_of_the_card_runs_as_it_stands(pong, exported, tmp_path):
     """And it makes the observations that the agent was trained on."""
     blocks = re.findall(r"```python\n(.*?)```", (exported / "card.md").read_text(), re.DOTALL)
@@ -254,17 +294,19 @@ def assert_refused(capsys, tmp_path: Path, *arguments: object, says: str, code: 
 
 
 def test_wrong_input_is_one_sentence(capsys, pong, tmp_path):
-    out = tmp_path / "out"
-    assert_refused(capsys, tmp_path, tmp_path / "nothing", "--out", out, says="There is no run folder")
-    assert_refused(capsys, tmp_path, pong, "--out", out, "--env", "Breakout", says="trained on Pong, not on Breakout")
+    out, here = tmp_path / "out", ("--format", "savedmodel")
+    assert_refused(capsys, tmp_path, tmp_path / "nothing", "--out", out, *here, says="There is no run folder")
+    assert_refused(
+        capsys, tmp_path, pong, "--out", out, "--env", "Breakout", *here, says="trained on Pong, not on Breakout"
+    )
     assert_refused(capsys, tmp_path, pong, "--out", out, "--format", "torch", says="torch")
-    assert_refused(capsys, tmp_path, pong, "--out", tmp_path / "no" / "out", says="a folder that exists")
+    assert_refused(capsys, tmp_path, pong, "--out", tmp_path / "no" / "out", *here, says="a folder that exists")
     (tmp_path / "notes.txt").write_text("mine")
-    assert_refused(capsys, tmp_path, tmp_path / "notes.txt", "--out", out, says="not a checkpoint")
-    assert_refused(capsys, tmp_path, pong, "--out", tmp_path / "notes.txt", says="is there already")
+    assert_refused(capsys, tmp_path, tmp_path / "notes.txt", "--out", out, *here, says="not a checkpoint")
+    assert_refused(capsys, tmp_path, pong, "--out", tmp_path / "notes.txt", *here, says="is there already")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine").touch()
-    assert_refused(capsys, tmp_path, pong, "--out", tmp_path / "full", says="is there already")
+    assert_refused(capsys, tmp_path, pong, "--out", tmp_path / "full", *here, says="is there already")
     with pytest.raises(UserError, match="no format 'torch'"):
         export(pong, out=out, formats=["torch"])
 
@@ -273,12 +315,14 @@ def test_wrong_input_is_one_sentence(capsys, pong, tmp_path):
 def test_a_folder_that_cannot_be_written_to(capsys, pong, tmp_path):
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o500)
-    assert_refused(capsys, tmp_path, pong, "--out", closed / "out", says="cannot be written: Permission denied")
+    words = ("--out", closed / "out", "--format", "savedmodel")
+    assert_refused(capsys, tmp_path, pong, *words, says="cannot be written: Permission denied")
 
 
 def test_a_system_that_takes_no_new_folders(capsys, pong):
     """As the one above, for root too."""
-    assert_refused(capsys, Path("/proc/sys/net"), pong, "--out", "/proc/sys/net/out", says="cannot be written")
+    words = ("--out", "/proc/sys/net/out", "--format", "savedmodel")
+    assert_refused(capsys, Path("/proc/sys/net"), pong, *words, says="cannot be written")
 
 
 def test_an_empty_folder_and_what_a_killed_export_left_are_no_obstacle(pong, tmp_path):
@@ -291,7 +335,14 @@ def test_an_empty_folder_and_what_a_killed_export_left_are_no_obstacle(pong, tmp
 
 
 @pytest.mark.parametrize(
-    ("file", "change"), [("savedmodel", (0, 2e-4)), ("onnx", (2e-4, 0)), ("onnx", (0, np.nan))], ids=str
+    ("file", "change"),
+    [
+        ("savedmodel", (0, 2e-4)),
+        ("savedmodel", (np.nan, 0)),
+        pytest.param("onnx", (2e-4, 0), marks=INTEGRATION),
+        pytest.param("onnx", (0, np.nan), marks=INTEGRATION),
+    ],
+    ids=str,
 )
 def test_a_file_that_differs_from_the_learner_is_refused(capsys, file, change, pong, tmp_path, monkeypatch):
     """By more than rounding; whichever output it is; NaN differs from everything."""
@@ -306,6 +357,7 @@ def test_a_file_that_differs_from_the_learner_is_refused(capsys, file, change, p
     assert_refused(capsys, tmp_path, pong, "--out", tmp_path / "out", "--format", file, says=says, code=1)
 
 
+@pytest.mark.integration
 def test_onnx_has_a_narrow_tolerance_in_bfloat16_too(tmp_path, monkeypatch):
     train(config_of("mlp", precision="mixed_bfloat16"), tmp_path / "run")
     load = exporting._load_onnx
@@ -335,8 +387,9 @@ def test_without_onnx(capsys, pong, tmp_path, monkeypatch):
 
 def test_the_default_folder_is_in_the_run(capsys, tmp_path):
     train(config_of("mlp"), tmp_path / "run")
-    code, said, _ = run_main(capsys, "export", tmp_path / "run" / "checkpoints" / "step-000000000032.npz")
+    checkpoint = tmp_path / "run" / "checkpoints" / "step-000000000032.npz"
+    code, said, _ = run_main(capsys, "export", checkpoint, "--format", "savedmodel")
     assert code == 0
     assert "card.md says how to use it" in said
     folder = tmp_path / "run" / "export-000000000032"
-    assert {file.name for file in folder.iterdir()} == {"savedmodel", "policy.onnx", "card.md", "card.json"}
+    assert {file.name for file in folder.iterdir()} == {"savedmodel", "card.md", "card.json"}

@@ -9,21 +9,24 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
 import pytest
-from conftest import heed_sigint, small_config
+from conftest import Ended, heed_sigint, small_config
 from gymnasium.spaces import Box, Discrete
 
 from a2c.archive import read_archive, write_archive
 from a2c.checkpoint import find_checkpoint, find_runs, read_checkpoint, step_files
-from a2c.config import CrashError, UserError
+from a2c.config import Config, CrashError, UserError
 from a2c.evaluation import evaluate
 from a2c.incident import KEPT, SKIPPED_IN_A_ROW
 from a2c.lock import FolderLock
-from a2c.training import train
+from a2c.progress import Progress
+from a2c.training import StopSignal, train
 
 TIMES = ("seconds", "steps_per_second")
 
@@ -87,9 +90,9 @@ def weights(run_dir: Path) -> list[bytes]:
 # --- numbers ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", ["graph", "eager"])
 @pytest.mark.parametrize(
-    ("sickness", "stage"), [("observation", "trajectory.observations"), ("reward", "trajectory.rewards")]
+    ("sickness", "stage", "mode"),
+    [("observation", "trajectory.observations", "graph"), ("reward", "trajectory.rewards", "eager")],
 )
 def test_an_update_that_is_not_finite_stops_the_run_and_leaves_its_trajectory(run_dir, sickness, stage, mode):
     config = sick_config(sickness, runtime={"mode": mode})
@@ -147,7 +150,7 @@ def test_nothing_that_may_be_set_makes_what_is_applied_infinite(run_dir):
     for name in ("adam", "rmsprop"):
         extreme = {"name": name, "max_grad_norm": 1e6, "epsilon": 1e-30, "learning_rate": 1000, "on_nan": "skip"}
         folder = run_dir / name
-        train(small_config(env={"id": "Catch"}, optimizer=extreme), folder)
+        train(small_config(env={"id": "Catch"}, optimizer=extreme, total_env_steps=128), folder)
         arrays = find_checkpoint(folder).arrays
         assert all(np.isfinite(array).all() for key, array in arrays.items() if key.startswith("model/"))
 
@@ -202,15 +205,26 @@ def test_nothing_is_said_of_one_that_is(run_dir):
 
 # --- disks and folders -----------------------------------------------------------------------------------------------
 
-CATCH = [sys.executable, "-m", "a2c", "train", "--env", "Catch", "--quiet"]
+CATCH = ["train", "--env", "Catch", "--quiet"]
 SAVING_OFTEN = ["--set", "checkpoint.every_updates=1", "--set", "logging.every_updates=1"]
+# an update every 10 steps
+SMALL_CHAIN = "train --env Chain --quiet --eager --set env.num_envs=2 --set model.hidden_sizes=[4]".split()
+A2C = [sys.executable, "-m", "a2c"]
+
+
+@pytest.fixture
+def begun(catch_run: Path, run_dir: Path) -> Callable[[int], Config]:
+    """64 steps of Catch in `run_dir`; called, the configuration with which it goes on to so many."""
+    shutil.copytree(catch_run, run_dir)
+    config = find_checkpoint(run_dir).config
+    return lambda total: config.model_copy(update={"total_env_steps": total})
 
 
 def run(*command: object, **options) -> subprocess.CompletedProcess:
     return subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=300, **options)
 
 
-def assert_one_sentence(done: subprocess.CompletedProcess, code: int, *words: str) -> None:
+def assert_one_sentence(done: subprocess.CompletedProcess | Ended, code: int, *words: str) -> None:
     assert done.returncode == code, done.stderr
     assert len(done.stderr.splitlines()) == 1, done.stderr
     assert done.stderr.startswith("a2c: ")
@@ -218,34 +232,40 @@ def assert_one_sentence(done: subprocess.CompletedProcess, code: int, *words: st
         assert word in done.stderr
 
 
-def test_a_full_disk_stops_the_run_with_its_checkpoints_whole(run_dir):
-    """A size limit on files stands for the disk: the metrics outgrow it, and the run goes on when there is room."""
+@contextmanager
+def room_for(size: int) -> Iterator[None]:
+    """Files of at most so many bytes: what the system says beyond stands for a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
-    def little_room() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
 
-    command = [sys.executable, "-m", "a2c", "train", "--env", "Chain", "--quiet", *SAVING_OFTEN, "--run-dir", run_dir]
-    done = run(*command, preexec_fn=little_room)
+def test_a_full_disk_stops_the_run_with_its_checkpoints_whole(run_cli, run_dir):
+    """The metrics outgrow the room there is, and the run goes on when there is more."""
+    command = [*SMALL_CHAIN, *SAVING_OFTEN, "--set", "logging.tensorboard=false", "--run-dir", run_dir]
+    with room_for(14_000):
+        done = run_cli(*command)
     assert_one_sentence(done, 2, "cannot be written", "File too large", f"a2c resume {run_dir}")
     steps = [read_checkpoint(file).env_steps for file in step_files(run_dir / "checkpoints")]
     assert len(steps) == 3
     assert not list(run_dir.rglob(".*.tmp"))
-    assert_one_sentence(run(*command), 2, "exists already")
-    total = steps[-1] + 800
-    assert run(sys.executable, "-m", "a2c", "resume", run_dir, "--steps", total, "--quiet").returncode == 0
+    assert_one_sentence(run_cli(*command), 2, "exists already")
+    total = steps[-1] + 50
+    assert run_cli("resume", run_dir, "--steps", total, "--quiet").returncode == 0
     rows = lines(run_dir)
     assert [row["updates"] for row in rows] == list(range(1, len(rows) + 1))
     assert rows[-1]["env_steps"] == total
 
 
-def test_a_disk_too_small_for_the_first_checkpoint_leaves_nothing_half_written(run_dir):
-    def no_room() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
-
-    done = run(*CATCH, "--run-dir", run_dir, preexec_fn=no_room)
+def test_a_disk_too_small_for_the_first_checkpoint_leaves_nothing_half_written(run_cli, run_dir):
+    with room_for(10_000):
+        done = run_cli(*CATCH, "--run-dir", run_dir)
     assert_one_sentence(done, 2, "cannot be written")
     assert [path.name for path in run_dir.rglob("*") if path.is_file()] == [".lock"]
-    assert run(*CATCH, "--steps", "256", "--run-dir", run_dir).returncode == 0  # the same command, with room
+    assert run_cli(*CATCH, "--steps", "256", "--run-dir", run_dir).returncode == 0  # the same command, with room
 
 
 def in_a_namespace(script: str, *arguments: object) -> subprocess.CompletedProcess:
@@ -259,27 +279,27 @@ may_mount = pytest.mark.skipif(
 )
 
 
+@pytest.mark.integration
 @may_mount
 def test_a_disk_of_one_megabyte_fills_up(tmp_path):
     """Really no space left: a tmpfs, of which the run's first checkpoint takes a part and the others the rest."""
     script = 'mount -t tmpfs -o size=1500k none "$1"; shift; exec "$@"'
     options = ["--set", "checkpoint.keep=100", *SAVING_OFTEN]
-    done = in_a_namespace(script, tmp_path, *CATCH, *options, "--run-dir", tmp_path / "run")
+    done = in_a_namespace(script, tmp_path, *A2C, *CATCH, *options, "--run-dir", tmp_path / "run")
     assert_one_sentence(done, 2, "No space left on device", "whole up to its last checkpoint")
 
 
+@pytest.mark.integration
 @may_mount
 def test_a_read_only_folder_is_one_sentence(tmp_path):
     script = 'mount -t tmpfs none "$1"; mkdir "$1/run"; mount -o remount,ro "$1"; shift; exec "$@"'
     for folder in (tmp_path / "run", tmp_path / "new"):
-        done = in_a_namespace(script, tmp_path, *CATCH, "--run-dir", folder)
+        done = in_a_namespace(script, tmp_path, *A2C, *CATCH, "--run-dir", folder)
         assert_one_sentence(done, 2, str(folder), "Read-only file system")
 
 
-def test_a_run_folder_never_writes_through_links_that_lie_in_it(run_dir, tmp_path):
+def test_a_run_folder_never_writes_through_links_that_lie_in_it(begun, run_dir, tmp_path):
     """A stranger's run folder must not reach what is outside of it."""
-    config = small_config(env={"id": "Catch"}, total_env_steps=64)
-    train(config, run_dir)
     precious = tmp_path / "precious"
     precious.write_text("precious")
     for name in (".metrics.jsonl.tmp", ".config.yaml.tmp", ".evaluations.jsonl.tmp", "checkpoints/.best.npz.tmp"):
@@ -288,23 +308,21 @@ def test_a_run_folder_never_writes_through_links_that_lie_in_it(run_dir, tmp_pat
     for name in ("metrics.jsonl", "config.yaml"):
         (run_dir / name).unlink()
         (run_dir / name).symlink_to(precious)
-    train(config.model_copy(update={"total_env_steps": 128}), run_dir, resume=True)
+    train(begun(128), run_dir, resume=True)
     assert precious.read_text() == "precious"
     (run_dir / ".lock").unlink()
     (run_dir / ".lock").symlink_to(precious)
     with pytest.raises((UserError, OSError)):
-        train(config.model_copy(update={"total_env_steps": 192}), run_dir, resume=True)
+        train(begun(192), run_dir, resume=True)
     assert precious.read_text() == "precious"
 
 
-def test_a_folder_of_a_run_that_is_a_link_is_refused(run_dir, tmp_path):
-    config = small_config(env={"id": "Catch"}, total_env_steps=64)
-    train(config, run_dir)
+def test_a_folder_of_a_run_that_is_a_link_is_refused(begun, run_dir, tmp_path):
     (run_dir / "checkpoints").rename(tmp_path / "elsewhere")
     (run_dir / "checkpoints").symlink_to(tmp_path / "elsewhere")
     before = sorted((tmp_path / "elsewhere").iterdir())
     with pytest.raises(UserError, match="checkpoints is a link"):
-        train(config.model_copy(update={"total_env_steps": 128}), run_dir, resume=True)
+        train(begun(128), run_dir, resume=True)
     assert sorted((tmp_path / "elsewhere").iterdir()) == before
 
 
@@ -331,9 +349,7 @@ def test_an_incident_is_not_written_through_links(run_dir, tmp_path):
 
 
 @pytest.mark.parametrize("what", ["pipe", "link to a device", "huge number", "deep list"])
-def test_metrics_that_are_no_lines_of_metrics_are_dropped(run_dir, what):
-    config = small_config(env={"id": "Catch"}, total_env_steps=64)
-    train(config, run_dir)
+def test_metrics_that_are_no_lines_of_metrics_are_dropped(begun, run_dir, what):
     file = run_dir / "metrics.jsonl"
     kept = file.read_text()
     if what in ("pipe", "link to a device"):
@@ -343,7 +359,7 @@ def test_metrics_that_are_no_lines_of_metrics_are_dropped(run_dir, what):
     else:
         with file.open("a") as stream:
             stream.write(f'{{"env_steps": {"9" * 4000 if what == "huge number" else "[" * 200_000}}}\n')
-    train(config.model_copy(update={"total_env_steps": 128}), run_dir, resume=True)
+    train(begun(128), run_dir, resume=True)
     assert file.is_file() and not file.is_symlink()
     assert file.read_text().startswith(kept)
     assert len(lines(run_dir)) == len(kept.splitlines()) + 1
@@ -382,11 +398,9 @@ def test_the_best_is_a_last_resort(run_dir):
     assert "no checkpoint but best.npz" in said[0]
 
 
-def test_whoever_comes_second_goes_on_from_what_the_first_left(run_dir):
+def test_whoever_comes_second_goes_on_from_what_the_first_left(begun, run_dir):
     """The checkpoint is chosen under the lock: chosen before it, the other's later ones would be dropped."""
-    config = small_config(env={"id": "Catch"}, total_env_steps=64)
-    train(config, run_dir)
-    longer = config.model_copy(update={"total_env_steps": 320})
+    longer = begun(320)
     with FolderLock(run_dir) as lock:
         lock.take()
         with pytest.raises(UserError, match="Another process"):
@@ -401,10 +415,9 @@ def test_an_incident_is_no_agent(run_dir):
     assert find_runs(run_dir.parent) == [run_dir]
 
 
-def test_steps_beyond_what_can_be_counted_are_refused_before_anything_is_written(run_dir):
-    train(small_config(env={"id": "Catch"}, total_env_steps=64), run_dir)
+def test_steps_beyond_what_can_be_counted_are_refused_before_anything_is_written(begun, run_cli, run_dir):
     before = sorted((run_dir / "checkpoints").iterdir())
-    done = run(sys.executable, "-m", "a2c", "resume", run_dir, "--steps", 10**19)
+    done = run_cli("resume", run_dir, "--steps", 10**19)
     assert_one_sentence(done, 2, "total_env_steps")
     assert sorted((run_dir / "checkpoints").iterdir()) == before
 
@@ -431,9 +444,16 @@ def has_lines(run_dir: Path) -> bool:
     return file.exists() and len(file.read_text().splitlines()) > 2
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGINT,
+        pytest.param(signal.SIGTERM, marks=pytest.mark.integration),
+        pytest.param(signal.SIGHUP, marks=pytest.mark.integration),
+    ],
+)
 def test_a_signal_saves_and_tells_how_to_go_on(run_dir, number):
-    command = [word for word in CATCH if word != "--quiet"]
+    command = [*A2C, *(word for word in CATCH if word != "--quiet")]
     process = started(*command, "--steps", 10_000_000, *SAVING_OFTEN[2:], "--run-dir", run_dir, preexec_fn=heed_sigint)
     wait_for(lambda: has_lines(run_dir), process)
     process.send_signal(number)
@@ -445,18 +465,47 @@ def test_a_signal_saves_and_tells_how_to_go_on(run_dir, number):
     assert find_checkpoint(run_dir).env_steps >= lines(run_dir)[-1]["env_steps"] > 0
 
 
+def test_the_first_signal_is_noted_the_second_is_handled_as_ever_and_an_ignored_hangup_stays_so():
+    before = {number: signal.getsignal(number) for number in StopSignal.SIGNALS}
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with StopSignal() as stop:
+            signal.raise_signal(signal.SIGHUP)
+            assert stop.signal is None
+            signal.raise_signal(signal.SIGTERM)
+            assert stop.signal == signal.SIGTERM
+            assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+            assert all(signal.getsignal(number) == before[number] for number in (signal.SIGINT, signal.SIGTERM))
+    finally:
+        signal.signal(signal.SIGHUP, before[signal.SIGHUP])
+    assert {number: signal.getsignal(number) for number in StopSignal.SIGNALS} == before
+
+
+@pytest.mark.parametrize(("gone", "number"), [(BrokenPipeError, signal.SIGPIPE), (OSError, signal.SIGHUP)])
+def test_a_terminal_or_reader_that_is_gone_stops_the_run_with_a_checkpoint(begun, run_dir, gone, number):
+    class Gone(Progress):
+        def show(self, *_):
+            raise gone
+
+    summary = train(begun(640), run_dir, resume=True, progress=Gone())
+    assert summary.signal == number
+    assert find_checkpoint(run_dir).env_steps == summary.counters.env_steps == 128  # the first line shown
+
+
+@pytest.mark.integration
 def test_a_hangup_that_is_ignored_stays_so(run_dir):
     """As under nohup."""
     ignore = lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)  # noqa: E731
-    process = started(*CATCH, "--steps", 40_960, *SAVING_OFTEN[2:], "--run-dir", run_dir, preexec_fn=ignore)
+    process = started(*A2C, *CATCH, "--steps", 20_480, *SAVING_OFTEN[2:], "--run-dir", run_dir, preexec_fn=ignore)
     wait_for(lambda: has_lines(run_dir), process)
     process.send_signal(signal.SIGHUP)
     assert process.wait(timeout=120) == 0
 
 
+@pytest.mark.integration
 def test_a_reader_that_leaves_ends_the_run_with_a_checkpoint(run_dir):
     """`a2c train | head -2`."""
-    command = [word for word in CATCH if word != "--quiet"]
+    command = [*A2C, *(word for word in CATCH if word != "--quiet")]
     process = started(*command, "--steps", 10_000_000, *SAVING_OFTEN[2:], "--run-dir", run_dir)
     process.stdout.readline()
     process.stdout.close()
@@ -465,6 +514,7 @@ def test_a_reader_that_leaves_ends_the_run_with_a_checkpoint(run_dir):
     assert find_checkpoint(run_dir).env_steps > 0
 
 
+@pytest.mark.integration
 def test_a_second_signal_leaves_at_once(run_dir):
     """The first asks to stop after the update under way, which here takes minutes."""
     slow = textwrap.dedent("""
@@ -490,35 +540,34 @@ def test_a_second_signal_leaves_at_once(run_dir):
     assert find_checkpoint(run_dir / "run").env_steps == 0
 
 
-def test_auto_resume_starts_goes_on_and_is_content(run_dir):
+def test_auto_resume_starts_goes_on_and_is_content(run_cli, run_dir):
     """What a cluster does: the same command again and again, whatever happened before."""
-    command = [*CATCH, "--steps", 2560, "--run-dir", run_dir, "--auto-resume"]
+    command = [*SMALL_CHAIN, "--steps", 100, *SAVING_OFTEN, "--run-dir", run_dir, "--auto-resume"]
     (run_dir / "checkpoints").mkdir(parents=True)
     (run_dir / "checkpoints" / ".step-000000000000.npz.tmp").write_bytes(b"killed in the very first save")
-    assert run(*command).returncode == 0
+    assert run_cli(*command).returncode == 0
     before = weights(run_dir)
     for late in step_files(run_dir / "checkpoints")[1:]:
         late.unlink()
-    assert run(*command).returncode == 0
+    assert run_cli(*command).returncode == 0
     assert weights(run_dir) == before
     files = {file: file.stat().st_mtime_ns for file in run_dir.rglob("*.npz")}
-    assert run(*command).returncode == 0  # nothing left to do
+    assert run_cli(*command).returncode == 0  # nothing left to do
     assert {file: file.stat().st_mtime_ns for file in run_dir.rglob("*.npz")} == files
 
 
 def test_checkpoints_by_the_clock(run_dir):
-    config = small_config(env={"id": "Catch"}, checkpoint={"every_updates": 10**6, "every_minutes": 1e-6, "keep": 99})
-    train(config, run_dir)
-    assert len(step_files(run_dir / "checkpoints")) == 11
-    never = small_config(env={"id": "Catch"}, checkpoint={"every_updates": 10**6, "every_minutes": 0, "keep": 99})
-    train(never, run_dir.with_name("never"))
-    assert len(step_files(run_dir.with_name("never") / "checkpoints")) == 2
+    for every_minutes, checkpoints in ((1e-6, 11), (0, 2)):  # 0: never; there is that of the start, and that of the end
+        saving = {"every_updates": 10**6, "every_minutes": every_minutes, "keep": 99}
+        folder = run_dir / str(checkpoints)
+        train(sick_config("none", checkpoint=saving, total_env_steps=160), folder)
+        assert len(step_files(folder / "checkpoints")) == checkpoints
 
 
 # --- strangers -------------------------------------------------------------------------------------------------------
 
 
-def test_a_checkpoint_does_not_decide_which_module_is_run(tmp_path, monkeypatch):
+def test_a_checkpoint_does_not_decide_which_module_is_run(run_cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "mine.py").write_text(
@@ -531,19 +580,17 @@ def test_a_checkpoint_does_not_decide_which_module_is_run(tmp_path, monkeypatch)
     sys.modules.pop("mine")
     with pytest.raises(UserError, match="say so with --env mine:Mine-v0"):
         evaluate("run", episodes=1)
-    assert_one_sentence(run(sys.executable, "-m", "a2c", "resume", "run"), 2, "--env mine:Mine-v0")
-    auto = [sys.executable, "-m", "a2c", "train", "--run-dir", "run", "--auto-resume"]
-    assert_one_sentence(run(*auto), 2, "--env mine:Mine-v0")
+    assert_one_sentence(run_cli("resume", "run"), 2, "--env mine:Mine-v0")
+    assert_one_sentence(run_cli("train", "--run-dir", "run", "--auto-resume"), 2, "--env mine:Mine-v0")
     assert not Path("executed").exists()
     with pytest.raises(UserError, match="was trained on mine:Mine-v0, not on CartPole-v1"):
         evaluate("run", episodes=1, env_id="CartPole-v1")
     assert evaluate("run", episodes=1, env_id="mine:Mine-v0").episodes == 1
-    done = run(sys.executable, "-m", "a2c", "resume", "run", "--env", "mine:Mine-v0", "--steps", 64, "--quiet")
+    done = run_cli("resume", "run", "--env", "mine:Mine-v0", "--steps", 64, "--quiet")
     assert done.returncode == 0, done.stderr
 
 
-def test_a_checkpoint_of_another_game_is_refused(tmp_path):
-    train(small_config(total_env_steps=32), tmp_path / "run")
+def test_a_checkpoint_of_another_game_is_refused(pong_run):
     with pytest.raises(UserError, match="was trained on Pong, not on Breakout"):
-        evaluate(tmp_path / "run", env_id="Breakout")
-    assert evaluate(tmp_path / "run", env_id="ALE/Pong-v5", episodes=1).env == "Pong"
+        evaluate(pong_run, env_id="Breakout")
+    assert evaluate(pong_run, env_id="ALE/Pong-v5", episodes=1).env == "Pong"

@@ -254,14 +254,14 @@ def fuzz_folders(run: Path, tmp_path: Path, *, folders: int, seed: int) -> Count
 
 
 def test_a_sample_of_mutated_checkpoints_does_no_harm(run, tmp_path):
-    seen = fuzz_files(run, tmp_path, raw=300, sealed=150, seed=0)
-    assert seen["raw refused"] >= 295  # the rest cut nothing
-    assert seen["sealed refused"] > 50
+    seen = fuzz_files(run, tmp_path, raw=200, sealed=90, seed=0)
+    assert seen["raw refused"] >= 195  # the rest cut nothing
+    assert seen["sealed refused"] > 40
     assert seen["sealed fine"] > 5  # other numbers in the right places are a checkpoint like any other
 
 
 def test_a_sample_of_mutated_run_folders_does_no_harm(run, tmp_path):
-    seen = fuzz_folders(run, tmp_path, folders=12, seed=0)
+    seen = fuzz_folders(run, tmp_path, folders=8, seed=0)
     assert seen["fine"] and seen["refused"]
 
 

@@ -32,6 +32,12 @@ from a2c.rollout import RolloutCollector
 from a2c.runtime import parts_of
 from a2c.trajectory import Episode, Trajectory, env_axis
 
+
+def more_thorough(*cases: tuple) -> list:
+    """Cases that the default tests leave to the integration tests."""
+    return [pytest.param(*case, marks=pytest.mark.integration) for case in cases]
+
+
 SEED = 2**63 - 1  # of actions: the largest there is
 # short games, some ended by the time limit
 BREAKOUT = small_config(env={"id": "Breakout", "max_frames_per_episode": 800, "reseed_after": 100})
@@ -124,7 +130,7 @@ def test_groups_collect_what_each_would_alone_whoever_is_faster():
         assert {episode.length < 200 for _, episode in ended} == {False, True}  # by the time limit, and before
 
 
-@pytest.mark.parametrize(("before", "after"), [(2, 2), (1, 2), (2, 1), (4, 2)])
+@pytest.mark.parametrize(("before", "after"), [(2, 2), (4, 2), *more_thorough((1, 2), (2, 1))])
 def test_a_state_is_that_of_all_environments_whatever_the_groups(before, after):
     with (
         make_env_groups(BREAKOUT.env, seed=1, groups=before) as envs,
@@ -132,7 +138,7 @@ def test_a_state_is_that_of_all_environments_whatever_the_groups(before, after):
         make_vec_env(BREAKOUT.env, seed=1) as plain,
     ):
         source, other = collector(envs), collector(others)
-        for _ in range(50):
+        for _ in range(20):
             source.collect()
         state = source.state()
         assert len(set(state["series_lengths"].tolist())) > 1
@@ -234,6 +240,28 @@ def test_an_interrupt_before_all_have_begun_leaves_nothing_behind(monkeypatch):
         assert envs.each(lambda group: group) == [0, 1]
 
 
+def test_an_interrupt_does_not_wait_for_a_group_that_hangs(monkeypatch):
+    begin, released, ended, daemons = _GroupThread.begin, threading.Event(), [], []
+
+    def hang(group: int) -> None:
+        daemons.append(threading.current_thread().daemon)  # else Python would wait for it in the end
+        released.wait(60)
+        ended.append(group)
+
+    def interrupting(thread: _GroupThread, do: Callable[[int], None] | None) -> None:
+        if do is hang and thread.name.endswith("1"):
+            raise KeyboardInterrupt
+        begin(thread, do)
+
+    monkeypatch.setattr(a2c.envs.groups, "PATIENCE", 0.2)
+    monkeypatch.setattr(_GroupThread, "begin", interrupting)
+    with make_env_groups(BREAKOUT.env, seed=1, groups=2) as envs:
+        with pytest.raises(KeyboardInterrupt):
+            envs.each(hang)
+        assert (daemons, ended) == ([True], [])
+        released.set()
+
+
 def test_a_group_keeps_nothing_of_what_it_has_done():
     rollout, played = np.ones(3), np.zeros(3)
     with make_env_groups(BREAKOUT.env, seed=1, groups=2) as envs:
@@ -246,6 +274,7 @@ def test_a_group_keeps_nothing_of_what_it_has_done():
         assert [each() for each in last] == [None, None]
 
 
+@pytest.mark.integration
 def test_nobody_is_stepped_any_more_when_an_interrupt_arrives(tmp_path):
     """Ctrl-C in the main thread, which waits: the groups end the step they are in, and do no other."""
     code = """
@@ -273,6 +302,7 @@ with make_env_groups(BREAKOUT.env, seed=1, groups=2) as envs:
     assert 4 <= int(after) <= 6
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("doing", ["collect", "restore"])
 def test_a_group_that_hangs_does_not_keep_the_program(tmp_path, doing):
     code = """
@@ -352,6 +382,7 @@ def test_there_are_as_many_parts_as_threads_where_all_get_enough(monkeypatch, co
     assert parts_of(config) == parts
 
 
+@pytest.mark.integration
 def test_runs_of_any_number_of_parts_follow_each_other_in_one_process(tmp_path):
     """The second has the one thread that the first has left, and says so; after several threads there are no parts."""
     code = """
@@ -411,20 +442,38 @@ def updated(learner: Learner, space: Box, updates: int) -> dict[str, np.ndarray]
 
 
 @pytest.mark.usefixtures("exact_numerics")
-@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
-@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize(
+    ("network", "precision"),
+    [
+        ("small standardized", "mixed_bfloat16"),
+        ("mlp", "float32"),
+        *more_thorough(("impala", "float32"), ("impala", "mixed_bfloat16")),
+        *more_thorough(
+            ("nature", "float32"),
+            ("nature", "mixed_bfloat16"),
+            ("small standardized", "float32"),
+            ("mlp", "mixed_bfloat16"),
+        ),
+    ],
+)
 def test_an_update_in_parts_has_the_same_bits_in_eager_and_graph(network, precision):
     space, model = NETWORKS[network]
     eager, graph = (
-        updated(learner_in(2, run_config(model, {}, mode, precision, normalize_advantages=True), space), space, 20)
+        updated(learner_in(2, run_config(model, {}, mode, precision, normalize_advantages=True), space), space, 10)
         for mode in ("eager", "graph")
     )
     assert [name for name in eager if eager[name].tobytes() != graph[name].tobytes()] == []
 
 
 @pytest.mark.usefixtures("exact_numerics")
-@pytest.mark.parametrize("parts", [2, 4])
-@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize(
+    ("network", "parts"),
+    [
+        ("small standardized", 4),
+        ("mlp", 2),
+        *more_thorough(("nature", 2), ("impala", 4)),
+    ],
+)
 def test_an_update_in_parts_is_that_of_the_whole_batch(network, parts):
     """But for the order in which it is summed: one update, of every stage of which 1e-5 relative is asked."""
     space, model = NETWORKS[network]
@@ -435,6 +484,7 @@ def test_an_update_in_parts_is_that_of_the_whole_batch(network, parts):
         np.testing.assert_allclose(cut[name], array, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
+@pytest.mark.integration
 def test_the_parts_of_an_update_are_worked_on_at_a_time(tmp_path):
     """Each waits for the other in the middle of its forward pass."""
     code = """
@@ -492,7 +542,7 @@ checkpoint: {every_updates: 100}
 """
 
 
-# `a2c train`, and what it was made of
+# `a2c train` three times, and what it was made of
 LOOK = """
 import sys, a2c.training, tensorflow as tf
 from a2c.cli import main
@@ -508,38 +558,38 @@ def look_at(*arguments):
     print(len(collector.groups))
     return collector
 a2c.training.build_learner, a2c.training.build_collector = look, look_at
-sys.argv = ["a2c", "train", "--config", "run.yaml", "--run-dir", "run", "--quiet"]
-main()
+train = ["train", "--config", "run.yaml", "--run-dir"]
+for words in ([*train, "graph"], [*train, "eager", "--eager"], [*train, "resumed", "--steps", "640"]):
+    sys.argv = ["a2c", *words, "--quiet"]
+    try:
+        main()
+    except SystemExit as ended:
+        assert not ended.code
 """
 
 
-def arrays_of(folder: Path) -> dict[str, np.ndarray]:
+def arrays_of(run: Path) -> dict[str, np.ndarray]:
     """Of the last checkpoint."""
-    arrays, _ = read_archive(step_files(folder / "run" / "checkpoints")[-1])
+    arrays, _ = read_archive(step_files(run / "checkpoints")[-1])
     return {name: x for name, x in arrays.items() if name != "meta"}
 
 
-def trained(folder: Path, *commands: list[str]) -> dict[str, np.ndarray]:
-    """What a run has in the end that takes a process, or several."""
-    write(folder / "run.yaml", RUN)
-    for command in commands:
-        subprocess.run([sys.executable, "-m", "a2c", *command, "--quiet"], cwd=folder, check=True, timeout=300)
-    return arrays_of(folder)
-
-
+@pytest.mark.integration
 def test_a_run_in_parts_has_the_same_bits_in_eager_in_graph_and_resumed(tmp_path):
+    """The first three in one process, the rest of the third in another."""
     assert parts_of(load_config(config=write(tmp_path / "run.yaml", RUN))[0]) == 2
-    assert run_python(LOOK, tmp_path, timeout=300).split() == ["2", "1", "2", "2"]  # parts, intra-op, inter-op; groups
-    graph = arrays_of(tmp_path)
-    train = ["train", "--config", "run.yaml", "--run-dir", "run"]
-    eager = trained(tmp_path / "eager", [*train, "--eager"])
-    resumed = trained(tmp_path / "resumed", [*train, "--steps", "640"], ["resume", "run", "--steps", "1280"])
+    made = ["2", "1", "2", "2"]  # parts, intra-op, inter-op; groups
+    assert run_python(LOOK, tmp_path, timeout=300).split() == 3 * made
+    resume = ["resume", "resumed", "--steps", "1280", "--quiet"]
+    subprocess.run([sys.executable, "-m", "a2c", *resume], cwd=tmp_path, check=True, timeout=300)
+    graph, eager, resumed = (arrays_of(tmp_path / name) for name in ("graph", "eager", "resumed"))
     assert graph["collector/episode_numbers"].min() > 0
     for other in (eager, resumed):
         assert graph.keys() == other.keys()
         assert [name for name in graph if graph[name].tobytes() != other[name].tobytes()] == []
 
 
+@pytest.mark.integration
 def test_a_run_in_parts_is_timed_part_by_part(tmp_path):
     write(tmp_path / "run.yaml", RUN)
     command = [sys.executable, "-m", "a2c", "bench", "--config", "run.yaml", "--steps", "1280", "--json", "bench.json"]

@@ -23,14 +23,17 @@ def settings(text: str) -> list[str]:
     return [argument for setting in text.split() for argument in ("--set", setting)]
 
 
-def test_a_killed_run_ends_with_the_bits_of_one_never_stopped(tmp_path):
-    catch = """
-        optimizer.learning_rate=1e-4 optimizer.schedule=linear logging.every_updates=1 checkpoint.every_updates=3
-        evaluation.every_env_steps=1000 evaluation.episodes=10
-    """
-    assert_killed_is_as_undisturbed(
-        tmp_path, "Catch", ["--env", "Catch", *settings(catch)], env_steps=24_000, kills=5, seed=0
-    )
+CATCH = """
+    optimizer.learning_rate=1e-4 optimizer.schedule=linear logging.every_updates=1 checkpoint.every_updates=3
+    evaluation.every_env_steps=1000 evaluation.episodes=10
+"""
+
+
+@pytest.mark.parametrize(("kills", "env_steps"), [(1, 6_000), pytest.param(4, 20_000, marks=pytest.mark.integration)])
+def test_a_killed_run_ends_with_the_bits_of_one_never_stopped(tmp_path, kills, env_steps):
+    """The first kill comes while a checkpoint is written; with several, others in start-up and training."""
+    arguments = ["--env", "Catch", *settings(CATCH)]
+    assert_killed_is_as_undisturbed(tmp_path, "Catch", arguments, env_steps=env_steps, kills=kills, seed=0)
 
 
 @pytest.mark.slow

@@ -296,8 +296,8 @@ def test_the_command_runs_in_every_worker_with_all_its_options(tmp_path):
         (["--wrokers", "2", "--", "train"], "--wrokers"),
     ],
 )
-def test_a_mistake_is_one_sentence(tmp_path, arguments, said):
-    result = a2c("launch", *arguments, folder=tmp_path)
+def test_a_mistake_is_one_sentence(tmp_path, run_cli, arguments, said):
+    result = run_cli("launch", *arguments, cwd=tmp_path)
     assert (result.returncode, result.stdout) == (2, "")
     assert said in result.stderr
     assert result.stderr.count("\n") == 1

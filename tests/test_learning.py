@@ -6,7 +6,10 @@ from a2c.config import load_config
 from a2c.training import train
 
 
-@pytest.mark.parametrize("mode", ["graph", pytest.param("eager", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "mode",
+    [pytest.param("graph", marks=pytest.mark.integration), pytest.param("eager", marks=pytest.mark.slow)],
+)
 def test_catch_is_learned_in_seconds(run_dir, mode):
     """Random play scores -0.8; the ball falls for 11 steps before anything is paid."""
     config, _ = load_config(config="catch", overrides={"total_env_steps": 55_000, "runtime.mode": mode})

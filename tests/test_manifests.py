@@ -16,6 +16,8 @@ import yaml
 from a2c.cli import app
 from a2c.config import load_config
 
+pytestmark = pytest.mark.integration
+
 FOLDER = Path(__file__).parents[1] / "docs" / "cluster"
 KUBERNETES = ("1.31", "1.37")  # podFailurePolicy is stable since 1.31
 CLAIM = "pong-runs"

@@ -78,6 +78,7 @@ def test_shapes_of_a_network_that_does_not_fit_are_refused():
         weight_shapes(ModelConfig(name="small", conv_layers=((8, 85, 1),)), IMAGES, 6)
 
 
+@pytest.mark.integration
 def test_no_memory_is_taken_for_a_network_of_17_gb_now_or_later():
     code = """
 import resource

@@ -19,15 +19,34 @@ UPDATES = 10  # of joint.py
 ROUNDING = {"float32": (1e-7, 5e-6), "mixed_bfloat16": (1e-3, 3e-2)}
 
 
-@pytest.fixture(scope="module", params=[2, 4])
+CASES = {  # of so many replicas; each pair of settings is in one of them
+    "2": (2, "mlp adam normalized float32"),
+    "2-others": (
+        2,
+        "mlp rmsprop plain float32",
+        "convolutions adam plain float32",
+        "convolutions rmsprop normalized float32",
+        "convolutions adam normalized mixed_bfloat16",
+    ),
+    "4": (4, "convolutions adam normalized float32"),
+}
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=() if name == "2" else pytest.mark.integration) for name in CASES],
+)
 def found(request, tmp_path_factory):
     """What joint.py found for so many replicas on virtual devices."""
+    number, *cases = CASES[request.param]
     results = tmp_path_factory.mktemp("joint") / "results.json"
     script = Path(__file__).with_name("joint.py")
     subprocess.run(
-        python(str(script), str(results), str(request.param)), check=True, timeout=PATIENCE, capture_output=True
+        python(str(script), str(results), str(number), *cases), check=True, timeout=PATIENCE, capture_output=True
     )
-    return json.loads(results.read_text())
+    differences = json.loads(results.read_text())
+    assert [case["name"] for case in differences] == cases
+    return differences
 
 
 def test_replicas_make_the_update_of_the_joint_batch(found):
@@ -107,7 +126,8 @@ def test_mirrored_on_one_device_is_as_without(tmp_path):
     assert (settled.runtime.replicas, replicas.total, replicas.strategy) == (1, 1, None)
 
 
-def test_a_mirrored_run_is_trained_resumed_and_evaluated(tmp_path):
+@pytest.mark.integration
+def test_a_mirrored_run_is_trained_resumed_and_evaluated(tmp_path, run_cli):
     """By the command line, on two virtual devices; its weights are those of an undisturbed run."""
 
     def a2c(*words: str) -> subprocess.CompletedProcess[str]:
@@ -126,8 +146,9 @@ def test_a_mirrored_run_is_trained_resumed_and_evaluated(tmp_path):
     assert whole.name == cut.name
     with np.load(whole) as a, np.load(cut) as b:
         assert [key for key in a if key != "meta" and a[key].tobytes() != b[key].tobytes()] == []
-    other = a2c("train", "--env", "Catch", "--set", "logging.tensorboard=false", "--run-dir", "cut", "--auto-resume")
+    other = ["train", "--env", "Catch", "--set", "logging.tensorboard=false", "--run-dir", "cut", "--auto-resume"]
+    other = run_cli(*other, cwd=tmp_path)
     assert other.returncode == 2
     assert "was started with runtime.replicas=2, not 0" in other.stderr
-    scores = a2c("eval", "whole", "--episodes", "5")
+    scores = run_cli("eval", "whole", "--episodes", "5", cwd=tmp_path)
     assert scores.returncode == 0, scores.stderr

@@ -1,16 +1,19 @@
-"""`a2c compare` as a user meets it: real processes, real runs, real signals."""
+"""`a2c compare` as a user meets it: its jobs in this process first, then real processes and real signals."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
 from conftest import press_ctrl_c
+from in_process import InProcess
 
+from a2c.analysis.compare import Request, compare_modes, compare_targets, compare_values
 from a2c.analysis.convergence import steps_done
 from a2c.cli import main
+from a2c.config import UserError, build_config
+from a2c.training import train
 
 TINY = {
     "env": {"id": "Bandit", "num_envs": 4},
@@ -20,85 +23,71 @@ TINY = {
 }
 
 
-def compare(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "a2c", "compare", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=300)
-
-
 @pytest.fixture
 def tiny(tmp_path: Path) -> str:
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(TINY))
     return "tiny.yaml"
 
 
-def test_where_and_growth_alone(tmp_path, tiny):
-    arguments = ["--eager", "--config", tiny, "--only", "where", "--only", "growth", "--updates", "3", "--out", "out"]
-    result = compare(*arguments, cwd=tmp_path)
-    assert (result.returncode, result.stderr) == (0, "")
-    values = json.loads((tmp_path / "out/results.json").read_text())
-    assert values["where"]["exact"]["update"] is None
-    assert values["where"]["exact"]["updates"] == 3
-    assert [len(distances) for distances in values["growth"].values()] == [3, 3]
-    assert not any(group["max_abs"] for update in values["growth"]["exact"] for group in update.values())
-    assert values["why"] is values["convergence"] is None
-    assert "graph exact and eager gave the same bits in all 3 updates" in result.stdout
-    assert not (tmp_path / "out/runs").exists()
+@pytest.mark.usefixtures("exact_numerics")
+def test_where_and_growth_are_found_in_recorded_updates_and_a_damaged_part_is_made_again(tmp_path, tiny):
+    """The modes of `--eager` one after the other in this process, whose numerics they set."""
+    request = Request(config=str(tmp_path / tiny), updates=2, folder=tmp_path / "out", place=InProcess())
+    found = compare_modes(request, ["where", "growth"])
+    assert request.place.names[0].startswith("record")
+    assert [name.partition("-")[0] for name in request.place.names[1:]] == ["where"] * 2 + ["growth"] * 2
+    assert (found.where["exact"].update, found.where["exact"].updates) == (None, 2)
+    assert found.where["fast"].stages[0].stage == "observations"
+    assert [len(distances) for distances in found.growth.values()] == [2, 2]
+    assert not any(group.max_abs for update in found.growth["exact"] for group in update.values())
+    assert found.why is found.convergence is None
+    (part,) = (name for name in request.place.names if name.endswith("-off-0000") and name.startswith("where"))
+    (tmp_path / f"out/parts/{part}.json").write_text('{"update": nu')
+    request.place.names.clear()
+    assert compare_modes(request, ["where"]).where == found.where
+    assert request.place.names == [part]
 
 
-def test_a_stopped_comparison_goes_on_with_what_is_missing(tmp_path):
-    """Eager against graph on Catch; stopped in the first run, and again after one was finished."""
-    catch = ["--eager", "--only", "convergence", "--seeds", "1", "--steps", "4000", "--jobs", "1", "--out", "out"]
-    quick = ["--set", "logging.every_updates=1", "--set", "env.num_envs=4"]
-    command = [sys.executable, "-m", "a2c", "compare", *catch, *quick]
-    runs = tmp_path / "out/runs"
-
-    def stop_when(is_far_enough):
-        stopped = press_ctrl_c(command, is_far_enough, cwd=tmp_path, timeout=120)
-        assert stopped.returncode == 130
-        assert "Stopped. The same command goes on with what is missing." in stopped.stdout
-
-    stop_when(lambda: steps_done(runs / "eager-s0") > 0)
-    assert 0 < steps_done(runs / "eager-s0") < 4000
-    stop_when(lambda: steps_done(runs / "graph-fast-s0") > 0)
-    eager = (runs / "eager-s0/metrics.jsonl").stat().st_mtime_ns
-    result = compare(*catch, *quick, cwd=tmp_path)
-    assert (result.returncode, result.stderr) == (0, "")
-    assert (runs / "eager-s0/metrics.jsonl").stat().st_mtime_ns == eager
-    text = " ".join(result.stdout.split())
-    assert "graph exact: identical to eager bit for bit in its one seed" in text
-    assert "a 95 % interval needs 6" in text
-    assert len(list(runs.iterdir())) == 3
-
-
-def test_values_configurations_and_runs_are_compared(tmp_path, tiny):
-    varied = compare(
-        "--vary", "optimizer.learning_rate=1e-3,0.1", "--config", tiny, "--seeds", "1", "--out", "a", cwd=tmp_path
-    )
-    assert (varied.returncode, varied.stderr) == (0, "")
+def test_a_stopped_comparison_trains_what_is_missing_and_only_its_folder_is_taken(tmp_path, tiny):
+    """One seed of two values; stopped after the first, as by Ctrl-C."""
+    text, request = "optimizer.learning_rate=1e-3,0.1", {"config": str(tmp_path / tiny), "seeds": 1}
+    first = Request(**request, folder=tmp_path / "out", place=InProcess(stop_before=1))
+    with pytest.raises(KeyboardInterrupt):
+        compare_values(first, text)
+    second = Request(**request, folder=tmp_path / "out", place=InProcess())
+    found = compare_values(second, text).convergence
     labels = ["learning_rate=1e-3", "learning_rate=0.1"]
-    assert [
-        arm["arm"] for arm in json.loads((tmp_path / "a/results.json").read_text())["convergence"]["summaries"]
-    ] == labels
-    runs = sorted(str(path.relative_to(tmp_path)) for path in (tmp_path / "a/runs").iterdir())
-    again = compare(*runs, "--out", "b", "--threshold", "0.1", cwd=tmp_path)
-    assert (again.returncode, again.stderr) == (0, "")
-    summaries = json.loads((tmp_path / "b/results.json").read_text())["convergence"]["summaries"]
-    assert [summary["arm"] for summary in summaries] == [
-        "learning_rate=0.1",
-        "learning_rate=0.001",
-    ]  # in the order of their names
+    assert [*first.place.names, *second.place.names] == [f"{label}, Bandit, seed 0" for label in labels]
+    assert [summary.arm for summary in found.summaries] == labels
+    assert [run.env_steps[-1] for run in found.runs] == [320] * 2
+    with pytest.raises(UserError, match="holds another comparison"):
+        compare_values(second, "optimizer.learning_rate=1e-3,0.2")
+
+
+def test_configurations_of_different_lengths_are_compared_up_to_the_shorter(tmp_path, tiny):
     longer = {**TINY, "algorithm": {"rollout_length": 4}, "total_env_steps": 640}
     (tmp_path / "other.yaml").write_text(yaml.safe_dump(longer))
-    files = compare(tiny, "other.yaml", "--seeds", "1", "--out", "c", cwd=tmp_path)
-    assert (files.returncode, files.stderr) == (0, "")
-    found = json.loads((tmp_path / "c/results.json").read_text())["convergence"]
-    assert [summary["arm"] for summary in found["summaries"]] == ["tiny", "other"]
-    assert [run["env_steps"][-1] for run in found["runs"]] == [320, 320] == [found["budget"]] * 2
-    taken = compare(tiny, "other.yaml", "--seeds", "1", "--out", "a", cwd=tmp_path)
-    assert (taken.returncode, taken.stderr) == (
-        2,
-        "a2c: a holds another comparison (see its comparison.json); choose another --out.\n",
-    )
+    request = Request(seeds=1, folder=tmp_path / "out", place=InProcess())
+    found = compare_targets(request, [str(tmp_path / tiny), str(tmp_path / "other.yaml")]).convergence
+    assert [summary.arm for summary in found.summaries] == ["tiny", "other"]
+    assert [run.env_steps[-1] for run in found.runs] == [320, 320] == [found.budget] * 2
+
+
+def test_run_folders_are_compared_by_the_command(tmp_path, run_cli):
+    for name, rate in (("slow", 0.001), ("quick", 0.1)):
+        train(build_config({**TINY, "optimizer": {"learning_rate": rate}}, where="test"), tmp_path / name)
+    ended = run_cli("compare", "quick", "slow", "--out", "b", "--threshold", "0.1", cwd=tmp_path)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    summaries = json.loads((tmp_path / "b/results.json").read_text())["convergence"]["summaries"]
+    assert [summary["arm"] for summary in summaries] == ["learning_rate=0.1", "learning_rate=0.001"]
+
+
+def test_the_bandit(tmp_path, run_cli):
+    result = run_cli("compare", "--loop", "--seeds", "1", "--out", "out", cwd=tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+    final = json.loads((tmp_path / "out/results.json").read_text())["bandit"]["final_probabilities"]
+    assert final["loop"][0] > 0.9 and final["array"][0] > 0.9 and final["broadcast mistake"][0] < 0.9
+    assert (tmp_path / "out/bandit.png").stat().st_size > 1000
 
 
 def test_a_folder_is_taken_only_for_the_comparison_it_holds(tmp_path, monkeypatch, capsys):
@@ -119,23 +108,6 @@ def test_a_folder_is_taken_only_for_the_comparison_it_holds(tmp_path, monkeypatc
         assert stopped.value.code == 2
         assert sentence in capsys.readouterr().err
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["thesis.tex"]
-
-
-def test_a_damaged_part_is_made_again(tmp_path, tiny):
-    arguments = ["--eager", "--config", tiny, "--only", "where", "--updates", "2", "--out", "out"]
-    assert compare(*arguments, cwd=tmp_path).returncode == 0
-    before = json.loads((tmp_path / "out/results.json").read_text())["where"]
-    (tmp_path / "out/parts/where-off-0000.json").write_text('{"update": nu')
-    assert compare(*arguments, cwd=tmp_path).returncode == 0
-    assert json.loads((tmp_path / "out/results.json").read_text())["where"] == before
-
-
-def test_the_bandit(tmp_path):
-    result = compare("--loop", "--seeds", "1", "--out", "out", cwd=tmp_path)
-    assert (result.returncode, result.stderr) == (0, "")
-    final = json.loads((tmp_path / "out/results.json").read_text())["bandit"]["final_probabilities"]
-    assert final["loop"][0] > 0.9 and final["array"][0] > 0.9 and final["broadcast mistake"][0] < 0.9
-    assert (tmp_path / "out/bandit.png").stat().st_size > 1000
 
 
 @pytest.mark.parametrize(
@@ -183,3 +155,71 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing_behind(arguments, sentence
     assert sentence in said
     assert said.count("\n") == 1
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_without_ray_installed_the_extra_is_named(tmp_path, run_cli, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    result = run_cli("compare", "--vary", "algorithm.gamma=0.9,0.99", "--cluster", "auto", cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == "a2c: --cluster needs Ray on this machine and on every node: pip install 'a2c[ray]'.\n"
+
+
+# --- real processes ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.integration
+def test_where_and_growth_alone(tmp_path, tiny, run_cli):
+    arguments = ["--eager", "--config", tiny, "--only", "where", "--only", "growth", "--updates", "3", "--out", "out"]
+    result = run_cli("compare", *arguments, cwd=tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+    values = json.loads((tmp_path / "out/results.json").read_text())
+    assert values["where"]["exact"]["update"] is None
+    assert values["where"]["exact"]["updates"] == 3
+    assert [len(distances) for distances in values["growth"].values()] == [3, 3]
+    assert not any(group["max_abs"] for update in values["growth"]["exact"] for group in update.values())
+    assert values["why"] is values["convergence"] is None
+    assert "graph exact and eager gave the same bits in all 3 updates" in result.stdout
+    assert not (tmp_path / "out/runs").exists()
+
+
+@pytest.mark.integration
+def test_a_stopped_comparison_resumes_with_what_is_missing(tmp_path, run_cli):
+    """Eager against graph on Catch; stopped in the second run, when the first was finished."""
+    catch = ["--eager", "--only", "convergence", "--seeds", "1", "--steps", "4000", "--jobs", "1", "--out", "out"]
+    quick = ["--set", "logging.every_updates=1", "--set", "env.num_envs=4"]
+    command = [sys.executable, "-m", "a2c", "compare", *catch, *quick]
+    runs = tmp_path / "out/runs"
+    stopped = press_ctrl_c(command, lambda: steps_done(runs / "graph-fast-s0") > 0, cwd=tmp_path, timeout=120)
+    assert stopped.returncode == 130
+    assert "Stopped. The same command goes on with what is missing." in stopped.stdout
+    before = (runs / "graph-fast-s0/metrics.jsonl").read_bytes()
+    assert 0 < steps_done(runs / "graph-fast-s0") < 4000
+    eager = (runs / "eager-s0/metrics.jsonl").stat().st_mtime_ns
+    result = run_cli("compare", *catch, *quick, cwd=tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert (runs / "eager-s0/metrics.jsonl").stat().st_mtime_ns == eager
+    assert (runs / "graph-fast-s0/metrics.jsonl").read_bytes().startswith(before)
+    text = " ".join(result.stdout.split())
+    assert "graph exact: identical to eager bit for bit in its one seed" in text
+    assert "a 95 % interval needs 6" in text
+    assert len(list(runs.iterdir())) == 3
+
+
+@pytest.mark.integration
+def test_values_and_runs_are_compared_and_a_folder_holds_one_comparison(tmp_path, tiny, run_cli):
+    vary = ["compare", "--vary", "optimizer.learning_rate=1e-3,0.1", "--config", tiny, "--seeds", "1"]
+    varied = run_cli(*vary, "--out", "a", cwd=tmp_path)
+    assert (varied.returncode, varied.stderr) == (0, "")
+    summaries = json.loads((tmp_path / "a/results.json").read_text())["convergence"]["summaries"]
+    assert [arm["arm"] for arm in summaries] == ["learning_rate=1e-3", "learning_rate=0.1"]
+    runs = sorted(str(path.relative_to(tmp_path)) for path in (tmp_path / "a/runs").iterdir())
+    again = run_cli("compare", *runs, "--out", "b", "--threshold", "0.1", cwd=tmp_path)
+    assert (again.returncode, again.stderr) == (0, "")
+    summaries = json.loads((tmp_path / "b/results.json").read_text())["convergence"]["summaries"]
+    assert [summary["arm"] for summary in summaries] == [
+        "learning_rate=0.1",
+        "learning_rate=0.001",
+    ]  # in the order of their names
+    taken = run_cli(*vary, "--set", "seed=1", "--set", "algorithm.gamma=0.5", "--out", "a", cwd=tmp_path)
+    assert taken.returncode == 2
+    assert taken.stderr == "a2c: a holds another comparison (see its comparison.json); choose another --out.\n"

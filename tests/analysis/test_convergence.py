@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from in_process import InProcess
 
 from a2c.analysis import convergence
 from a2c.analysis.convergence import Run
@@ -204,10 +205,10 @@ def test_arms_of_like_names_have_folders_of_their_own(labels, games, tmp_path):
 
 
 def test_the_job_trains_the_arm(tmp_path):
-    """The real command, once; a second time there is nothing to do."""
+    """The real command, in this process; a second time there is nothing to do."""
     arm = convergence.Arm("x", bandit(total_env_steps=64))
     planned = convergence.plan_runs([arm], [3], tmp_path)
-    run_jobs(convergence.training_jobs(planned, tmp_path), workers=1, folder=tmp_path)
+    run_jobs(convergence.training_jobs(planned, tmp_path), workers=1, folder=tmp_path, place=InProcess())
     stored = yaml.safe_load((planned[0].run.folder / "config.yaml").read_text())
     stored.pop("provenance")
     stored.pop("schema")

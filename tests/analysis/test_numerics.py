@@ -89,11 +89,37 @@ def one_ulp(value):
 BETWEEN = [path.replace("/", "_") for path in VARIABLES[1:-1]]  # slots have such names
 
 
+SOME = ["normalized_advantages", "gradient policy/bias", "clipped_gradient policy/bias"]
+SOME += ["slot policy_bias_velocity", "weight dense_1/kernel"]
+
+
+@pytest.mark.parametrize("planted", SOME)
+def test_one_ulp_planted_at_a_stage_of_each_kind_is_found_at_exactly_that_stage(planted, adams):
+    assert_found(planted, *adams)
+
+
+@pytest.fixture(scope="module")
+def adams():
+    """Learners, how they begin, and what they learn from."""
+    runtime.setup(RuntimeConfig())
+    both = learners(name="adam")
+    return both, tuple(map(numerics.snapshot, both)), trajectories(1)
+
+
+def assert_found(planted, both, starts, data):
+    for learner, start in zip(both, starts, strict=True):
+        numerics.restore(learner, start)
+    where = numerics.find_where(*both, data, lambda name, value: one_ulp(value) if name == planted else value)
+    assert where.first == planted
+    stage = next(stage for stage in where.stages if stage.stage == planted)
+    assert (stage.differing, stage.max_ulps) == (1, 1)
+
+
 @pytest.mark.parametrize(
     ("optimizer", "left_out", "stages"),
     [
-        ("rmsprop", BETWEEN, 6),
-        ("adam", BETWEEN, 24),
+        pytest.param("rmsprop", BETWEEN, 6, marks=pytest.mark.integration),
+        pytest.param("adam", BETWEEN, 24, marks=pytest.mark.integration),
         pytest.param("rmsprop", [], 14, marks=pytest.mark.slow),
         pytest.param("adam", [], 44, marks=pytest.mark.slow),
     ],
@@ -101,24 +127,15 @@ BETWEEN = [path.replace("/", "_") for path in VARIABLES[1:-1]]  # slots have suc
 )
 def test_one_ulp_planted_at_any_stage_is_found_at_exactly_that_stage(optimizer, left_out, stages):
     """Of the stages that each variable has, the first variable's and the last one's; the slow suite has all."""
-    eager, graph = learners(name=optimizer)
-    (trajectory,) = trajectories(1)
-    names = [stage.stage for stage in numerics.find_where(eager, graph, [trajectory]).stages]
+    both, data = learners(name=optimizer), trajectories(1)
+    starts = tuple(map(numerics.snapshot, both))
+    names = [stage.stage for stage in numerics.find_where(*both, data).stages]
     if optimizer == "rmsprop":
         names = [name for name in names if name.startswith(("slot", "weight"))]  # the rest is as with Adam
     names = [name for name in names if not any(variable in name.replace("/", "_") for variable in left_out)]
     assert len(names) == stages
     for planted in names:
-        eager, graph = learners(name=optimizer)
-        where = numerics.find_where(
-            eager,
-            graph,
-            [trajectory],
-            lambda name, value, planted=planted: one_ulp(value) if name == planted else value,
-        )
-        assert where.first == planted
-        stage = next(stage for stage in where.stages if stage.stage == planted)
-        assert (stage.differing, stage.max_ulps) == (1, 1)
+        assert_found(planted, both, starts, data)
 
 
 def test_equal_modes_are_called_equal_and_updated_as_often_as_asked():

@@ -1,10 +1,6 @@
-"""The first question's experiment: which passes of Grappler make eager and graph differ, each in a fresh process."""
+"""The first question's experiment: which passes of Grappler make eager and graph differ."""
 
-import functools
-import json
 import math
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -19,27 +15,22 @@ from a2c.analysis.question import (
     discounted_cumulative_sums,
     policy_loss,
     recorded_data,
+    run_question,
     train,
     value_loss,
 )
+from a2c.analysis.switches import switch_off
+
+pytestmark = pytest.mark.usefixtures("exact_numerics")  # which puts the passes back in the end
 
 ARITHMETIC, CONSTANTS = "arithmetic_optimization", "constant_folding"
-SCRIPT = """
-import json, sys
-from dataclasses import asdict
-import tensorflow as tf
-from a2c.analysis.question import run_question
-tf.config.optimizer.set_experimental_options({name: False for name in sys.argv[1:]})
-runs = {"policy": {}, "value": {"loss": "value"}, "td": {"loss": "value", "standardize": False}}
-print(json.dumps({name: asdict(run_question(**arguments)) for name, arguments in runs.items()}))
-"""
+RUNS = {"policy": {}, "value": {"loss": "value"}, "td": {"loss": "value", "standardize": False}}
 
 
-@functools.cache
-def results_without(*passes: str) -> dict[str, QuestionResult]:
-    """Of the policy's loss, of the value loss, and of the value loss without the discounted sums."""
-    done = subprocess.run([sys.executable, "-c", SCRIPT, *passes], capture_output=True, text=True, check=True)
-    return {name: QuestionResult(**values) for name, values in json.loads(done.stdout.splitlines()[-1]).items()}
+def result_without(run: str, *passes: str) -> QuestionResult:
+    """Of the policy's loss, of the value loss, or of the value loss without the discounted sums."""
+    switch_off(passes)
+    return run_question(**RUNS[run])
 
 
 def assert_differs(result: QuestionResult, *, advantages: bool) -> None:
@@ -63,22 +54,22 @@ def assert_agrees(result: QuestionResult) -> None:
 
 
 def test_by_default_advantages_and_moments_differ():
-    assert_differs(results_without()["policy"], advantages=True)
-    assert_differs(results_without()["value"], advantages=True)
+    assert_differs(result_without("policy"), advantages=True)
+    assert_differs(result_without("value"), advantages=True)
 
 
 def test_without_the_discounted_sums_nothing_differs_as_the_question_says():
-    assert_agrees(results_without()["td"])
+    assert_agrees(result_without("td"))
 
 
 def test_without_arithmetic_optimization_the_advantages_are_equal_and_the_policys_moments_are_not():
-    assert_differs(results_without(ARITHMETIC)["policy"], advantages=False)
-    assert_agrees(results_without(ARITHMETIC)["value"])
+    assert_differs(result_without("policy", ARITHMETIC), advantages=False)
+    assert_agrees(result_without("value", ARITHMETIC))
 
 
 def test_without_both_passes_all_is_equal():
-    assert_agrees(results_without(ARITHMETIC, CONSTANTS)["policy"])
-    assert_agrees(results_without(ARITHMETIC, CONSTANTS)["value"])
+    assert_agrees(result_without("policy", ARITHMETIC, CONSTANTS))
+    assert_agrees(result_without("value", ARITHMETIC, CONSTANTS))
 
 
 def test_the_discounted_sums_are_standardised():

@@ -24,6 +24,8 @@ from a2c.analysis.jobs import MACHINE, Job, run_jobs
 from a2c.analysis.ray_jobs import Cluster
 from a2c.config import UserError
 
+pytestmark = pytest.mark.integration
+
 TINY = {
     "env": {"id": "Catch", "num_envs": 4},
     "algorithm": {"rollout_length": 8},
@@ -266,13 +268,3 @@ def test_auto_without_a_running_cluster_says_how_to_start_one(tmp_path):
     assert "Could not find any running Ray instance" in result.stderr
     assert "`ray start --head`" in result.stderr
     assert result.stderr.count("\n") == 1
-
-
-def test_without_ray_installed_the_extra_is_named(tmp_path):
-    program = "import sys; sys.modules['ray'] = None; from a2c.cli import main; main()"
-    arguments = ["compare", "--vary", "algorithm.gamma=0.9,0.99", "--cluster", "auto"]
-    result = subprocess.run(
-        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, cwd=tmp_path, timeout=90
-    )
-    assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr == "a2c: --cluster needs Ray on this machine and on every node: pip install 'a2c[ray]'.\n"

@@ -1,12 +1,18 @@
-"""Several seeds of one configuration, by the command line."""
+"""Several seeds of one configuration: as processes by the command line, and in this process."""
 
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from conftest import press_ctrl_c
+from conftest import press_ctrl_c, small_config
+from in_process import InProcess
 from killing import assert_same_checkpoints
+
+from a2c.analysis.seeds import train_seeds
+from a2c.analysis.view import View
+from a2c.config import UserError
+from a2c.training import train
 
 SMALL = ["--env", "Catch", "--set", "env.num_envs=4", "--set", "logging.every_updates=1", "--set", "runtime.threads=1"]
 
@@ -15,7 +21,23 @@ def a2c(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "a2c", *words], capture_output=True, text=True, cwd=cwd, timeout=300)
 
 
-def test_seeds_are_trained_as_each_alone_stopped_and_gone_on_with(tmp_path):
+def test_each_seed_is_trained_as_alone_and_what_is_finished_is_not_trained_again(tmp_path):
+    config = small_config(env={"id": "Catch"}, logging={"tensorboard": False})
+    place, folder = InProcess(), tmp_path / "all"
+    found = train_seeds(config, range(3, 5), folder, jobs=1, place=place, view=View())
+    assert [(result.seed, result.run_dir, result.env_steps) for result in found] == [
+        (seed, folder / "runs" / f"seed-s{seed}", 320) for seed in (3, 4)
+    ]
+    assert train_seeds(config, range(3, 5), folder, jobs=1, place=place, view=View()) == found
+    assert place.names == ["seed, Catch, seed 3", "seed, Catch, seed 4"]
+    train(config.model_copy(update={"seed": 4}), tmp_path / "alone")
+    assert_same_checkpoints(tmp_path / "alone/checkpoints", folder / "runs/seed-s4/checkpoints")
+    with pytest.raises(UserError, match="is a run itself"):
+        train_seeds(config, range(2), tmp_path / "alone", jobs=1, place=place, view=View())
+
+
+@pytest.mark.integration
+def test_seeds_are_trained_as_each_alone_stopped_and_resumed(tmp_path, run_cli):
     command = ["train", *SMALL, "--steps", "6000", "--seed", "3", "--seeds", "2", "--jobs", "2", "--run-dir", "all"]
     metrics = [tmp_path / f"all/runs/seed-s{seed}/metrics.jsonl" for seed in (3, 4)]
     stopped = press_ctrl_c(
@@ -26,7 +48,7 @@ def test_seeds_are_trained_as_each_alone_stopped_and_gone_on_with(tmp_path):
     )
     assert (stopped.returncode, stopped.stderr) == (130, "")
     assert "The same command with --run-dir all goes on" in stopped.stdout
-    again = a2c(*command, cwd=tmp_path)
+    again = run_cli(*command, cwd=tmp_path)  # trains in processes of its own
     assert (again.returncode, again.stderr) == (0, "")
     rows = [line.split()[:2] for line in again.stdout.splitlines()]
     assert [row for row in rows if row[:1] in (["3"], ["4"])] == [["3", "6,016"], ["4", "6,016"]], again.stdout
@@ -38,7 +60,6 @@ def test_seeds_are_trained_as_each_alone_stopped_and_gone_on_with(tmp_path):
             if file.name != latest:
                 file.unlink()  # a signal adds one
     assert_same_checkpoints(tmp_path / "alone/checkpoints", tmp_path / "all/runs/seed-s4/checkpoints")
-    assert a2c("train", *SMALL, "--seeds", "2", "--run-dir", "alone", cwd=tmp_path).returncode == 2
 
 
 @pytest.mark.parametrize(
@@ -51,8 +72,8 @@ def test_seeds_are_trained_as_each_alone_stopped_and_gone_on_with(tmp_path):
         (["--seeds", "0"], "'--seeds'"),
     ],
 )
-def test_what_does_not_fit_is_refused(tmp_path, arguments, said):
-    result = a2c("train", "--env", "Catch", *arguments, cwd=tmp_path)
+def test_what_does_not_fit_is_refused(tmp_path, run_cli, arguments, said):
+    result = run_cli("train", "--env", "Catch", *arguments, cwd=tmp_path)
     assert (result.returncode, result.stdout) == (2, "")
     assert said in result.stderr
     assert result.stderr.count("\n") == 1

@@ -71,25 +71,30 @@ import json, sys
 import tensorflow as tf
 from a2c.analysis.switches import switch_off
 from tensorflow.python.framework import config
-switch_off(sys.argv[1:])
-print(json.dumps({
-    "off": sorted(name for name, on in tf.config.optimizer.get_experimental_options().items() if on is False),
-    "threads": tf.config.threading.get_intra_op_parallelism_threads(),
-    "deterministic": config.is_op_determinism_enabled(),
-}))
+for off in ([], sys.argv[1:]):
+    switch_off(off)
+    print(json.dumps({
+        "off": sorted(name for name, on in tf.config.optimizer.get_experimental_options().items() if on is False),
+        "threads": tf.config.threading.get_intra_op_parallelism_threads(),
+        "deterministic": config.is_op_determinism_enabled(),
+    }))
 """
 
 
-@pytest.mark.parametrize("off", [(), ("remapping", "layout_optimizer", sw.ONEDNN, sw.THREADS, sw.NONDETERMINISM)])
-def test_switches_reach_tensorflow(off):
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **sw.environment(off)}
-    command = [sys.executable, "-c", STATE, *off]
-    said = json.loads(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
-    passes = sorted(set(off) & set(sw.GRAPPLER_PASSES))
-    assert [name for name in said["off"] if name in sw.GRAPPLER_PASSES] == passes
-    assert said["threads"] == (1 if sw.THREADS in off else 0)
-    assert said["deterministic"] is (sw.NONDETERMINISM in off)
-    assert environment["TF_ENABLE_ONEDNN_OPTS"] == ("0" if sw.ONEDNN in off else "1")
+@pytest.mark.integration
+def test_switches_reach_tensorflow():
+    """None, then some, in one fresh process."""
+    some = ("remapping", "layout_optimizer", sw.ONEDNN, sw.THREADS, sw.NONDETERMINISM)
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **sw.environment(some)}
+    command = [sys.executable, "-c", STATE, *some]
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    for off, line in zip(((), some), said.splitlines(), strict=True):
+        state = json.loads(line)
+        passes = sorted(set(off) & set(sw.GRAPPLER_PASSES))
+        assert [name for name in state["off"] if name in sw.GRAPPLER_PASSES] == passes
+        assert state["threads"] == (1 if sw.THREADS in off else 0)
+        assert state["deterministic"] is (sw.NONDETERMINISM in off)
+        assert sw.environment(off) == {"TF_ENABLE_ONEDNN_OPTS": "0" if sw.ONEDNN in off else "1"}
 
 
 PLANTED = """
@@ -105,6 +110,7 @@ worker.main(*sys.argv[1:])
 """
 
 
+@pytest.mark.integration
 def test_a_pass_that_was_planted_is_named(tmp_path):
     """Real updates in fresh processes: the network alone agrees, the planted division does not."""
     values = {
@@ -130,5 +136,5 @@ def test_a_pass_that_was_planted_is_named(tmp_path):
         return [numerics.Agreement(**json.loads(output.read_text())) for _, output in running]
 
     assert trial([frozenset()], program=("-m", "a2c.analysis.worker"))[0].complete
-    suspects = ("arithmetic_optimization", "constant_folding", "remapping")
+    suspects = ("arithmetic_optimization", "constant_folding")
     assert sw.smallest_set(trial, suspects) == {"constant_folding"}

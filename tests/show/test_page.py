@@ -13,9 +13,6 @@ import pytest
 import yaml
 from conftest import small_config
 from run_folders import evaluation, make_run
-from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
-from test_plot import a2c
 
 from a2c.config import dotted, dump_config, load_config, preset_names
 from a2c.show.commands import eval_command, train_command
@@ -215,14 +212,14 @@ def test_the_newest_video_that_is_not_too_large_is_inside(tmp_path):
     assert base64.b64decode(video["src"].removeprefix("data:video/mp4;base64,")) == b"new"
 
 
-def test_the_command_writes_the_page_of_one_run_into_its_folder(tmp_path):
+def test_the_command_writes_the_page_of_one_run_into_its_folder(tmp_path, run_cli):
     make_run(tmp_path / "r", RISE)
     make_run(tmp_path / "s", RISE)
-    result = a2c("report", "r", cwd=tmp_path)
+    result = run_cli("report", "r", cwd=tmp_path)
     assert (result.returncode, result.stdout, result.stderr) == (0, "Saved r/report.html.\n", "")
     assert (tmp_path / "r" / "report.html").read_text().startswith("<!DOCTYPE html>")
-    assert a2c("report", "r", "s", cwd=tmp_path).stdout == "Saved report.html.\n"
-    bad = a2c("report", "r", "--out", "no/folder/r.html", cwd=tmp_path)
+    assert run_cli("report", "r", "s", cwd=tmp_path).stdout == "Saved report.html.\n"
+    bad = run_cli("report", "r", "--out", "no/folder/r.html", cwd=tmp_path)
     assert (bad.returncode, bad.stdout) == (2, "")
     assert bad.stderr == "a2c: no/folder/r.html cannot be written: No such file or directory.\n"
 
@@ -233,6 +230,9 @@ def test_the_command_writes_the_page_of_one_run_into_its_folder(tmp_path):
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
     """A headless Chromium that logs its console and its requests."""
+    from selenium import webdriver  # here, since it is of the integration tests alone
+    from selenium.webdriver.chrome.service import Service
+
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
     flags = "headless no-sandbox disable-gpu disable-quic no-first-run disable-background-networking disable-sync"
@@ -276,6 +276,7 @@ def requests_from(browser, page: Path) -> tuple[dict[str, str], set[str], set[st
     return dict(asked[first:]), {r["requestId"] for r in answered}, {r["requestId"] for r in failed}
 
 
+@pytest.mark.integration
 @pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver")
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])

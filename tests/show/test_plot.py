@@ -21,11 +21,6 @@ from a2c.show.style import COLOURS, line, markers, render
 RISE = [float(i) for i in range(10)]
 
 
-def a2c(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "a2c", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=120)
-
-
 def only_curve(paths: list[Path], axis: str = "steps", smoothing: int = 0):
     (panel,) = make_panels(read_runs(paths), "return", axis, smoothing)
     (curve,) = panel.curves
@@ -236,23 +231,23 @@ def test_any_name_of_a_folder_is_drawn_as_it_stands(tmp_path, name):
     assert render(figure, "png").startswith(b"\x89PNG")
 
 
-def test_pictures_are_written_in_both_forms_and_the_same_again(tmp_path):
+def test_pictures_are_written_in_both_forms_and_the_same_again(tmp_path, run_cli):
     run = make_run(tmp_path / "r", RISE)
-    first = a2c("plot", "r", cwd=tmp_path)
+    first = run_cli("plot", "r", cwd=tmp_path)
     assert (first.returncode, first.stderr) == (0, "")
     assert first.stdout == "Saved r/plots/return-steps.png and r/plots/return-steps.svg.\n"
     pictures = {file.name: file.read_bytes() for file in (run / "plots").iterdir()}
     assert pictures["return-steps.png"].startswith(b"\x89PNG")
     assert b"<svg" in pictures["return-steps.svg"]
     assert pictures.keys() == {"return-steps.png", "return-steps.svg"}
-    a2c("plot", "r", cwd=tmp_path)
+    run_cli("plot", "r", cwd=tmp_path)
     assert (run / "plots" / "return-steps.svg").read_bytes() == pictures["return-steps.svg"]
 
 
-def test_several_runs_are_drawn_where_the_user_is_and_their_numbers_written(tmp_path):
+def test_several_runs_are_drawn_where_the_user_is_and_their_numbers_written(tmp_path, run_cli):
     for seed in range(2):
         make_run(tmp_path / f"s{seed}", RISE, seed=seed, evaluations=[evaluation(1000, 5.0)])
-    result = a2c("plot", "s0", "s1", "--what", "all", "--x", "minutes", "--json", "n.json", cwd=tmp_path)
+    result = run_cli("plot", "s0", "s1", "--what", "all", "--x", "minutes", "--json", "n.json", cwd=tmp_path)
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout == "Saved plot-all-minutes.png and plot-all-minutes.svg and n.json.\n"
     numbers = json.loads((tmp_path / "n.json").read_text(), parse_constant=lambda text: pytest.fail(text))
@@ -283,7 +278,7 @@ def test_several_runs_are_drawn_where_the_user_is_and_their_numbers_written(tmp_
         ([], "RUN"),
     ],
 )
-def test_a_mistake_is_one_sentence_and_leaves_nothing(tmp_path, arguments, sentence):
+def test_a_mistake_is_one_sentence_and_leaves_nothing(tmp_path, run_cli, arguments, sentence):
     make_run(tmp_path / "r", RISE)
     make_run(tmp_path / "empty", [])
     make_run(tmp_path / "silent", [None] * 3)
@@ -292,7 +287,7 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing(tmp_path, arguments, sente
     (make_run(tmp_path / "broken", RISE) / "config.yaml").write_text("env: [")
     (tmp_path / "bare").mkdir()
     before = sorted(tmp_path.rglob("*"))
-    result = a2c("plot", *arguments, cwd=tmp_path)
+    result = run_cli("plot", *arguments, cwd=tmp_path)
     assert (result.returncode, result.stdout) == (2, "")
     assert sentence in result.stderr
     assert result.stderr.count("\n") == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -11,12 +12,14 @@ import struct
 import subprocess
 import sys
 import termios
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import heed_sigint
 
+from a2c.cli import main
 from a2c.show.terminal import changes, half_blocks
 
 ENTER, LEAVE = b"\x1b[?1049h\x1b[?25l", b"\x1b[0m\x1b[?25h\x1b[?1049l"
@@ -63,6 +66,56 @@ def test_only_what_differs_is_written_and_then_all_is_right():
     assert changes(after, after) == ""
 
 
+def watch_here(monkeypatch: pytest.MonkeyPatch, run: Path, *arguments: str, rows: int = 24) -> tuple[int, str]:
+    """`a2c watch --terminal` in this process, on a pseudo-terminal of 80 columns: its code, and all it has shown."""
+    master, slave = os.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, 80, 0, 0))
+    shown = bytearray()
+
+    def read() -> None:
+        with contextlib.suppress(OSError):  # when the other end is closed
+            while got := os.read(master, 65536):
+                shown.extend(got)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    with os.fdopen(slave, "w") as terminal, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", terminal)
+        patch.setattr(sys, "stderr", terminal)
+        patch.setattr(sys, "argv", ["a2c", "watch", str(run), "--terminal", *arguments])
+        patch.setenv("TERM", "xterm-256color")
+        with pytest.raises(SystemExit) as ended:
+            main()
+    reader.join(60)
+    os.close(master)
+    return ended.value.code or 0, shown.decode()
+
+
+def test_a_game_is_played_in_its_time_and_the_terminal_is_as_before(catch_run, tmp_path, monkeypatch):
+    code, shown = watch_here(monkeypatch, catch_run, "--json", str(tmp_path / "w.json"))
+    assert code == 0
+    _, _, rest = shown.partition(ENTER.decode())
+    text, _, after = rest.partition(LEAVE.decode())
+    assert "\x1b[?1049h" not in rest
+    assert after.startswith("Catch: the median of 5 games")
+    assert text.count("▀") > 24 * 24
+    assert "▸" in text
+    assert re.search(r"Catch  score -?[01]  0:01\.4  value [+-]\d\.\d\d", text)
+    screen = write(np.zeros((22, 44, 6), int), text)
+    lit = (screen.max(axis=2) > 100).any(axis=1)
+    assert lit[-1], "the paddle, and the ball that has come down"
+    assert not lit[:-2].any()
+    assert (screen[:, :, 2] < 100).any(), "the background"
+    assert json.loads((tmp_path / "w.json").read_text())["files"] == []
+
+
+def test_a_terminal_that_is_too_small_is_refused(catch_run, monkeypatch):
+    code, shown = watch_here(monkeypatch, catch_run, rows=10)
+    assert code == 2
+    assert "needs at least 40 columns and 15 rows, and this terminal has 80 and 10; make it larger." in shown
+    assert "\x1b[?1049h" not in shown
+
+
 class Terminal:
     """`a2c watch --terminal` in a pseudo-terminal of its own."""
 
@@ -99,26 +152,7 @@ class Terminal:
         return self.shown
 
 
-def test_a_game_is_played_in_its_time_and_the_terminal_is_as_before(catch_run, tmp_path):
-    terminal = Terminal(catch_run, "--json", str(tmp_path / "w.json"))
-    shown = terminal.read()
-    assert terminal.process.wait(timeout=60) == 0
-    _, _, rest = shown.partition(ENTER)
-    game, _, after = rest.partition(LEAVE)
-    assert b"\x1b[?1049h" not in rest
-    assert after.decode().startswith("Catch: the median of 5 games")
-    text = game.decode()
-    assert text.count("▀") > 24 * 24
-    assert "▸" in text
-    assert re.search(r"Catch  score -?[01]  0:01\.4  value [+-]\d\.\d\d", text)
-    screen = write(np.zeros((22, 44, 6), int), text)
-    lit = (screen.max(axis=2) > 100).any(axis=1)
-    assert lit[-1], "the paddle, and the ball that has come down"
-    assert not lit[:-2].any()
-    assert (screen[:, :, 2] < 100).any(), "the background"
-    assert json.loads((tmp_path / "w.json").read_text())["files"] == []
-
-
+@pytest.mark.integration
 @pytest.mark.parametrize(("how", "code"), [(b"\x03", 130), (signal.SIGTERM, 143)])
 def test_stopped_on_the_way_it_leaves_the_terminal_clean(pong_run, how, code):
     terminal = Terminal(pong_run, "--episodes", "1")
@@ -131,11 +165,3 @@ def test_stopped_on_the_way_it_leaves_the_terminal_clean(pong_run, how, code):
     assert terminal.process.wait(timeout=60) == code
     assert shown.endswith(LEAVE)
     assert b"Traceback" not in shown
-
-
-def test_a_terminal_that_is_too_small_is_refused(catch_run):
-    terminal = Terminal(catch_run, rows=10)
-    shown = terminal.read().decode()
-    assert terminal.process.wait(timeout=60) == 2
-    assert "needs at least 40 columns and 15 rows, and this terminal has 80 and 10; make it larger." in shown
-    assert "\x1b[?1049h" not in shown
