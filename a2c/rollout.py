@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from a2c.runtime import stream_seed
 from a2c.trajectory import Episode, Rollout
 
 ALIGNMENT = 64  # bytes
+CELLS = ("observations", "actions", "rewards", "terminated", "truncated", "life_lost")  # fields [T, B, ...]
 
 Explore = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, Mapping[str, np.ndarray]]]
 
@@ -51,10 +52,10 @@ class RolloutCollector:
         self.says = says
         self.rollout_length = rollout_length
         self.action_seed = action_seed
-        self.draws = 0
         self.latest: Rollout | None = None
         self._all = envs if isinstance(envs, VecEnvGroups) else VecEnvGroups([Group(envs)])
         self.groups = self._all.groups
+        self._draws = [0] * len(self.groups)
         self.observations = envs.reset()
         self._interrupted = threading.Event()
 
@@ -65,55 +66,94 @@ class RolloutCollector:
             The rollout, and the whole games that ended meanwhile, each with its row of the rollout.
         """
         self.latest = None  # frees its memory
-        shape = (self.rollout_length, self.envs.num_envs)
-        rollout = Rollout(
-            observations=aligned((shape[0] + 1, *self.observations.shape), self.observations.dtype),
-            actions=np.empty(shape, np.int32),
-            rewards=np.empty(shape, np.float32),
-            terminated=np.empty(shape, np.bool_),
-            truncated=np.empty(shape, np.bool_),
-            life_lost=np.empty(shape, np.bool_),
-            last_observations=np.empty((0, *self.observations.shape[1:]), self.observations.dtype),
-            said={name: np.empty((*shape, *inner), np.float32) for name, inner in self.says.items()},
-        )
+        rollout = self._empty(self.envs.num_envs)
         played = self.play_groups(rollout)
-        self.draws += shape[0]
         self.observations = rollout.observations[-1]
-        if cut := sorted((last for group in played for last in group.cut), key=lambda last: last[:2]):
-            rollout = rollout._replace(last_observations=np.stack([observation for *_, observation in cut]))
-        self.latest = rollout
-        return rollout, sorted((ended for group in played for ended in group.episodes), key=lambda ended: ended[0])
+        self.latest, episodes = _whole(rollout, played)
+        return self.latest, episodes
+
+    def collect_group(self, index: int, explore: Explore) -> tuple[Rollout, list[tuple[int, Episode]]]:
+        """Act for T steps in the b environments of one group, whatever the others do; within `each_group`.
+
+        Args:
+            index: of the group.
+            explore: in the place of the collector's own.
+
+        Returns:
+            As `collect`, of this group alone: [T, b].
+
+        Raises:
+            InterruptedError: if a signal ends the program.
+        """
+        rollout = self._empty(self.groups[index].envs.num_envs)
+        played = self._play(index, rollout, explore)
+        if self._interrupted.is_set():
+            raise InterruptedError("a signal ends the program")
+        self.observations[self._columns(index)] = rollout.observations[-1]
+        return _whole(rollout, [played])
+
+    def each_group(self, do: Callable[[int], Any]) -> list[Any]:
+        """What a function gives for the number of each group, all at a time, each in the thread of its group."""
+        return self._all.each(do, interrupt=self._interrupted.set)
 
     def play_groups(self, rollout: Rollout) -> list[Played]:
         """`play_group` for all groups at a time."""
-        return self._all.each(lambda g: self.play_group(g, rollout), interrupt=self._interrupted.set)
+        return self.each_group(lambda g: self.play_group(g, rollout))
 
     def play_group(self, index: int, rollout: Rollout) -> Played:
         """Act for T steps in one group of environments, and write them to its columns of a rollout."""
-        envs = self.groups[index].envs
-        columns = slice(index * envs.num_envs, (index + 1) * envs.num_envs)
+        return self._play(index, columns_of(rollout, self._columns(index)), self.explore)
+
+    def _play(self, index: int, share: Rollout, explore: Explore) -> Played:
+        """Act for T steps in one group of environments, and write them to its share of a rollout, [T, b]."""
+        envs, columns = self.groups[index].envs, self._columns(index)
         observations = self.observations[columns]
         played = Played([], [])
         for t in range(self.rollout_length):
             if self._interrupted.is_set():
                 break
-            rollout.observations[t, columns] = observations
-            seed = np.array([self.action_seed ^ index, self.draws + t], np.int64)
-            actions, said = self.explore(rollout.observations[t, columns], seed)
-            rollout.actions[t, columns] = actions
+            share.observations[t] = observations
+            seed = np.array([self.action_seed ^ index, self._draws[index] + t], np.int64)
+            actions, said = explore(share.observations[t], seed)
+            share.actions[t] = actions
             for name, array in said.items():
-                rollout.said[name][t, columns] = array
+                share.said[name][t] = array
             step = envs.step(actions)
-            rollout.rewards[t, columns] = step.rewards
-            rollout.terminated[t, columns] = step.terminated
-            rollout.truncated[t, columns] = step.truncated
-            rollout.life_lost[t, columns] = step.life_lost
+            share.rewards[t] = step.rewards
+            share.terminated[t] = step.terminated
+            share.truncated[t] = step.truncated
+            share.life_lost[t] = step.life_lost
             for b in np.flatnonzero(step.truncated):
                 played.cut.append((t, columns.start + int(b), step.final_observations[b].copy()))
             observations = step.observations
             played.episodes.extend((t, e._replace(env_index=columns.start + e.env_index)) for e in step.episodes)
-        rollout.observations[-1, columns] = observations
+        share.observations[-1] = observations
+        self._draws[index] += self.rollout_length
         return played
+
+    @property
+    def draws(self) -> int:
+        """How many draws each group has made: as many as any other whenever nobody acts."""
+        return self._draws[0]
+
+    def _columns(self, index: int) -> slice:
+        """Those of one group among all B."""
+        b = self.groups[index].envs.num_envs
+        return slice(index * b, (index + 1) * b)
+
+    def _empty(self, num_envs: int) -> Rollout:
+        """A rollout to be written to."""
+        shape, (_, *inner), dtype = (self.rollout_length, num_envs), self.observations.shape, self.observations.dtype
+        return Rollout(
+            observations=aligned((shape[0] + 1, num_envs, *inner), dtype),
+            actions=np.empty(shape, np.int32),
+            rewards=np.empty(shape, np.float32),
+            terminated=np.empty(shape, np.bool_),
+            truncated=np.empty(shape, np.bool_),
+            life_lost=np.empty(shape, np.bool_),
+            last_observations=np.empty((0, *inner), dtype),
+            said={name: np.empty((*shape, *each), np.float32) for name, each in self.says.items()},
+        )
 
     def state(self) -> dict[str, np.ndarray]:
         """All that decides what is collected next, the weights apart: see `restore`."""
@@ -128,9 +168,22 @@ class RolloutCollector:
         draws = int(state["draws"])
         if not 0 <= draws < 2**63:
             raise ValueError(f"draws={draws}")
-        self.draws = draws
+        self._draws = [draws] * len(self.groups)
         self.observations, lost = self.envs.restore({key: value for key, value in state.items() if key != "draws"})
         return lost
+
+
+def _whole(rollout: Rollout, played: Sequence[Played]) -> tuple[Rollout, list[tuple[int, Episode]]]:
+    """A rollout with the last observations of its truncated rows; and the games that ended in it."""
+    if cut := sorted((last for group in played for last in group.cut), key=lambda last: last[:2]):
+        rollout = rollout._replace(last_observations=np.stack([observation for *_, observation in cut]))
+    return rollout, sorted((ended for group in played for ended in group.episodes), key=lambda ended: ended[0])
+
+
+def columns_of(rollout: Rollout, columns: slice) -> Rollout:
+    """Those of some environments, not copied; `last_observations` stay those of all."""
+    cells = {name: array[:, columns] for name, array in rollout._asdict().items() if name in CELLS}
+    return rollout._replace(**cells, said={name: array[:, columns] for name, array in rollout.said.items()})
 
 
 def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:

@@ -64,8 +64,12 @@ def parts_of(config: Config) -> int:
     A small operation is done faster by one core than by two that share it, and while one part acts the other's
     emulators run. So there are as many parts as threads, where all of them get enough native Atari environments;
     in other environments Python itself is at work, which does one thing at a time. The bits of a run depend on it.
-    Where `runtime.threads` is 0, a process that has used TensorFlow before, with several threads, keeps to 1.
+    Where `runtime.threads` is 0, a process that has used TensorFlow before, with several threads, keeps to 1. An
+    algorithm may ask for another number (`AlgorithmSection.groups`).
     """
+    asked = config.algorithm.groups(config.env.num_envs, config.runtime.threads or allowed_cores())
+    if asked is not None:
+        return asked
     threads = config.runtime.threads or (allowed_cores() if _operations_can_have_one_thread() else 1)
     share, rest = divmod(config.env.num_envs, threads)
     is_one_device = config.runtime.strategy == "none" and config.runtime.mode != "xla" and not sees_gpu()

@@ -67,8 +67,7 @@ def train(
         run_dir: the run's folder; a new one, or with `resume` one that holds a checkpoint.
         resume: go on from the latest good checkpoint of `run_dir`, to the same bits as if never stopped.
         progress: what the user sees; nothing by default.
-        warn: called with a sentence for each damaged checkpoint that was passed over, and where a run does not go
-            on exactly.
+        warn: called with a sentence for each damaged checkpoint that was passed over, and if the run is not exact.
 
     Raises:
         UserError: where the folder, the environment or the checkpoint does not allow it, another process works in
@@ -119,8 +118,14 @@ def train(
             judge = Judge(algorithm, config, run_dir, counters, writers, stop, view, replicas)
             games = Games(counters, replicas)
             finished = counters.finished(config)
-            if saved is not None and replicas.is_chief and not finished:
-                _tell_of_another_machine(saved, machine(parts), warn)
+            if replicas.is_chief and not finished:
+                if not config.algorithm.PROMISES.exact:
+                    warn(
+                        f"algorithm.name={config.algorithm.name} does not promise the same bits: two runs of one seed "
+                        "differ, and so do a resumed run and one that was never stopped."
+                    )
+                elif saved is not None:
+                    _tell_of_another_machine(saved, machine(parts), warn)
             stopping, _ = replicas.consult(stop.signal is not None, False)
             if counters.evaluation_due(config):  # the session before was stopped in it
                 evaluation, stopping = judge()

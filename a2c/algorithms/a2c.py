@@ -10,7 +10,7 @@ from a2c.algorithms.algorithm import Algorithm, Batches
 from a2c.algorithms.gradient_step import Fit, GradientStep, Pool, in_parts
 from a2c.algorithms.on_policy import outcomes
 from a2c.algorithms.policy import ActorCriticPolicy, actor_critic_policy
-from a2c.algorithms.sections import A2CSection
+from a2c.algorithms.sections import A2CSection, ActorCriticSection
 from a2c.config import Config
 from a2c.envs import clips_rewards
 from a2c.execution.compile import Tap
@@ -47,14 +47,15 @@ class A2C(Algorithm):
         num_envs: B; with the rollout's length it fixes the shapes of an update.
         clip_rewards, cut_on_life_loss: see `outcomes`.
         parts: every batch goes through the network in so many, each on a core of its own.
-        **options: of `GradientStep`.
+        step: the kind of gradient step.
+        **options: of `step`.
     """
 
     policy: ActorCriticPolicy
 
     def __init__(
         self,
-        config: A2CSection,
+        config: ActorCriticSection,
         policy: ActorCriticPolicy,
         optimizer: Any,
         *,
@@ -62,6 +63,7 @@ class A2C(Algorithm):
         clip_rewards: bool,
         cut_on_life_loss: bool,
         parts: int = 1,
+        step: type[GradientStep] = GradientStep,
         **options: Any,
     ) -> None:
         self.config = config
@@ -70,7 +72,7 @@ class A2C(Algorithm):
         self.cut_on_life_loss = cut_on_life_loss
         self.parts = parts
         signature = trajectory_spec(policy, config.rollout_length, num_envs)
-        self.learn = GradientStep(self._loss, policy.model.trainable_variables, optimizer, signature, **options)
+        self.learn = step(self._loss, policy.model.trainable_variables, optimizer, signature, **options)
         self.steps = {"update": self.learn}
         self.variables = {"model": policy.model.variables, "optimizer": optimizer.variables}
 

@@ -70,6 +70,15 @@ class AlgorithmSection(Section):
         """How often one step goes forward and backward through the network in an update: for the floor of speed."""
         return 1.0
 
+    def groups(self, num_envs: int, cores: int) -> int | None:
+        """Into how many groups of equal size the environments are to be cut; None = as it pays, see `parts_of`.
+
+        Args:
+            num_envs: B.
+            cores: that the run may use.
+        """
+        return None
+
     def check(self, env_steps: int, rollout: str) -> None:
         """Raise ValueError if an update of so many agent steps, described by `rollout`, is impossible."""
 
@@ -140,7 +149,101 @@ class PPOSection(ActorCriticSection):
             )
 
 
-SECTIONS: dict[str, type[AlgorithmSection]] = {"a2c": A2CSection, "ppo": PPOSection}
+class TRPOSection(AlgorithmSection):
+    """The trust region of TRPO, and the fit of its value function.
+
+    Sources: [trpo] Schulman et al. 2015, arXiv 1502.05477, appendix C; [oa] openai/baselines `trpo_mpi`; [sb3]
+    Stable-Baselines3-contrib `TRPO`.
+    """
+
+    IMPLEMENTATION = "a2c.algorithms.trpo:TRPO"
+    TITLE = "TRPO, trust region policy optimisation (Schulman et al. 2015, arXiv 1502.05477)"
+    METRICS = (
+        Metric("policy_loss", "policy loss after the step", form="+.4f"),
+        Metric("value_loss", "value loss"),
+        Metric("entropy", "entropy (nats)", form=".3f"),
+        Metric("kl", "KL of the step (nats)", form=".2g"),
+        Metric("step_fraction", "fraction of the whole step that was made, 0 = none", form=".2f"),
+        EXPLAINED_VARIANCE,
+        Metric("policy_grad_norm", "gradient norm of the policy", "optimizer"),
+        Metric("grad_norm", "gradient norm of the value function before clipping", "optimizer"),
+        Metric("learning_rate", "learning rate of the value function", "optimizer", ".2g", plotted=False),
+    )
+    PROMISES = Promises(workers=False)
+    SEPARATE_VALUE = True
+
+    name: Literal["trpo"] = "trpo"
+    rollout_length: Length = 128  # 2048 steps of 16 environments [sb3]
+    gae_lambda: Probability = 0.95  # [sb3]
+    normalize_advantages: bool = True  # [oa], [sb3]
+    max_kl: Annotated[float, Field(gt=0, le=1e6), NUMBER] = 0.01  # [trpo], nats
+    cg_iterations: Annotated[int, Field(ge=1, le=1000), NUMBER] = 10  # [trpo]
+    cg_damping: Annotated[float, Field(gt=0, le=1e6), NUMBER] = 0.1  # [sb3]
+    fisher_stride: Annotated[int, Field(ge=1, le=4096), NUMBER] = 5  # [oa]; the paper takes a tenth
+    backtracks: Annotated[int, Field(ge=1, le=1000), NUMBER] = 10  # step lengths that are tried [oa], [sb3]
+    backtrack_ratio: Annotated[float, Field(gt=0, lt=1), NUMBER] = 0.8  # of each to the one before [sb3]
+    value_epochs: Annotated[int, Field(ge=1, le=1000), NUMBER] = 5  # [oa]
+    value_minibatches: Annotated[int, Field(ge=1, le=4096), NUMBER] = 16  # of an epoch: 128 steps each [sb3]
+
+    @property
+    def passes(self) -> float:
+        """See `AlgorithmSection`: half of the network is the policy, and a Fisher product is a pass over some rows."""
+        return (1 + (self.cg_iterations + 1) / self.fisher_stride + self.value_epochs) / 2
+
+    def check(self, env_steps: int, rollout: str) -> None:
+        """See `AlgorithmSection`."""
+        if self.rollout_length % self.value_minibatches:
+            raise ValueError(
+                f"algorithm.rollout_length={self.rollout_length} cannot be cut into "
+                f"algorithm.value_minibatches={self.value_minibatches} of equal size; give a multiple of it"
+            )
+
+
+class A3CSection(ActorCriticSection):
+    """A2C's loss, and actors that do not wait for each other."""
+
+    IMPLEMENTATION = "a2c.algorithms.a3c:A3C"
+    TITLE = "A3C, asynchronous advantage actor-critic (Mnih et al. 2016, arXiv 1602.01783)"
+    METRICS = (
+        *LOSSES,
+        EXPLAINED_VARIANCE,
+        *STEP,
+        Metric("staleness", "staleness (steps of other actors)", "optimizer", ".2f"),
+    )
+    PROMISES = Promises(exact=False, modes=False, workers=False)
+
+    name: Literal["a3c"] = "a3c"
+    # threads that act and learn; 0 = one per core, or the next fewer that divide env.num_envs
+    actors: Annotated[int, Field(ge=0, le=1024), NUMBER] = 0
+    rollouts: Annotated[int, Field(ge=1, le=100_000), NUMBER] = 20  # of each actor in an update, after which all meet
+
+    @property
+    def rollouts_per_update(self) -> int:
+        """See `AlgorithmSection`."""
+        return self.rollouts
+
+    def groups(self, num_envs: int, cores: int) -> int:
+        """See `AlgorithmSection`: one for each actor."""
+        return self.actors or next(n for n in range(min(cores, num_envs), 0, -1) if num_envs % n == 0)
+
+    def check(self, env_steps: int, rollout: str) -> None:
+        """See `AlgorithmSection`."""
+        num_envs = env_steps // (self.rollouts * self.rollout_length)
+        if self.actors and num_envs % self.actors:
+            raise ValueError(
+                f"env.num_envs={num_envs} cannot be shared evenly by algorithm.actors={self.actors}; give a multiple "
+                "of it"
+            )
+        # the fewest an actor may have
+        super().check(self.rollout_length, f"algorithm.rollout_length={self.rollout_length} of one environment")
+
+
+SECTIONS: dict[str, type[AlgorithmSection]] = {
+    "a2c": A2CSection,
+    "ppo": PPOSection,
+    "a3c": A3CSection,
+    "trpo": TRPOSection,
+}
 DEFAULT = "a2c"
 
 

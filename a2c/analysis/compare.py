@@ -114,6 +114,11 @@ def compare_modes(request: Request, parts: Sequence[str] = PARTS) -> Comparison:
             raise UserError(f"--eager compares values of {key} itself; leave --set {key} out, or use --vary.")
     default = DEFAULT if request.config is None and not request.envs else request.config
     config = request.load(env=next(iter(request.envs), None), config=default)
+    if not config.algorithm.PROMISES.modes:
+        raise UserError(
+            f"--eager compares bits, and algorithm.name={config.algorithm.name} does not promise the same bits in "
+            "eager and graph execution; leave --eager out, or choose another algorithm."
+        )
     # `auto` would not do: the arms say what they are
     arms = [
         Arm("eager", _with_runtime(config, "eager", "exact")),

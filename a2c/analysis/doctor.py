@@ -25,6 +25,7 @@ from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any, Literal, NamedTuple, get_args
 
 from a2c import machine
+from a2c.algorithms.sections import SECTIONS
 from a2c.config import Config, EnvConfig, load_config
 from a2c.memory import physical_memory
 
@@ -356,6 +357,9 @@ def check_training() -> Iterator[Finding]:
             yield _same_bits("exactness", graph, eager, "eager execution")
         else:
             yield Finding("exactness", "ok", "not promised here: TensorFlow uses a GPU")
+    for name, section in SECTIONS.items():
+        if not section.PROMISES.exact:
+            yield Finding("promises", "ok", f"algorithm.name={name} does not promise the same bits")
     yield Finding("speed", "ok", f"{speed:,.0f} agent steps a second of Catch (a2c bench measures yours)")
 
 

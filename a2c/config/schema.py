@@ -169,6 +169,8 @@ class Config(Section):
     def _holds_a_rollout(self) -> Config:
         steps = self.env_steps_per_update
         rollout = f"algorithm.rollout_length={self.algorithm.rollout_length} x env.num_envs={self.env.num_envs}"
+        if self.algorithm.rollouts_per_update > 1:
+            rollout += f" x {self.algorithm.rollouts_per_update} rollouts"
         if self.runtime.workers > 1:
             rollout += f" x runtime.workers={self.runtime.workers}"
         if self.runtime.replicas > 1 and self.env.num_envs % self.runtime.replicas:

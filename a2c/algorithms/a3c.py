@@ -1,0 +1,197 @@
+"""A3C: actor-learners that do not wait for each other, each with a copy of the weights of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Self, cast
+
+import numpy as np
+import tensorflow as tf
+
+from a2c.algorithms.a2c import A2C
+from a2c.algorithms.algorithm import Algorithm, Batches, Iteration, Update, means
+from a2c.algorithms.gradient_step import Batch, GradientStep, Metrics
+from a2c.algorithms.policy import ActorCriticPolicy, actor_critic_policy
+from a2c.algorithms.sections import A3CSection
+from a2c.config import Config
+from a2c.envs import clips_rewards
+from a2c.execution.compile import Compiled
+from a2c.optimizer import build_optimizer
+from a2c.replicas import ALONE, Replicas
+from a2c.rollout import RolloutCollector, columns_of
+from a2c.runtime import parts_of
+from a2c.trajectory import Episode, Rollout
+
+
+class Shift(NamedTuple):
+    """What one actor did in one round."""
+
+    applied: list[Metrics]  # of its gradient steps
+    failed: tuple[Batch, Metrics] | None  # the first one that was not finite, so not applied
+    episodes: list[tuple[int, Episode]]  # whole games that ended, each with its row in the round
+
+
+class ActorStep(GradientStep):
+    """A gradient step of one actor: from the weights of its own, applied to those that all actors share.
+
+    Args:
+        *arguments, **options: of `GradientStep`; the optimizer is that of all actors.
+        shared: the variables of all actors, one for each of `variables`.
+        lock: of `shared` and the optimizer. The paper has none; with it every copy is of one moment.
+        mode: see `Compiled`.
+
+    Attributes:
+        pieces: the compiled functions, in the order in which they are called.
+    """
+
+    def __init__(self, *arguments: Any, shared: Sequence[Any], lock: threading.Lock, mode: str, **options: Any) -> None:
+        super().__init__(*arguments, mode=mode, apply_to=shared, **options)
+        gradients = [tf.TensorSpec(variable.shape, variable.dtype) for variable in shared]
+        count = tf.TensorSpec((), self.optimizer.iterations.dtype)
+        self._lock = lock
+        self._copy = Compiled(self._copied, mode, as_operation=True)
+        self._find = Compiled(self.clipped_gradients, mode, self.signature, as_operation=True)
+        self._apply = Compiled(self._applied, mode, gradients, count, as_operation=True)
+        self.pieces = (self._copy, self._find, self._apply)
+
+    def synchronize(self) -> None:
+        """Copy the shared weights."""
+        with self._lock:
+            self._made = self._copy()
+
+    def __call__(self, batch: Batch) -> Metrics:
+        """See `GradientStep`; `staleness` counts the steps of others since `synchronize`."""
+        gradients, metrics = self._find(batch)
+        if not self.is_finite(metrics):
+            return {**metrics, "staleness": tf.constant(np.nan)}
+        with self._lock:
+            staleness = self._apply(gradients, self._made)
+        return {**metrics, "staleness": staleness}
+
+    def _copied(self) -> tf.Tensor:
+        """Copy; returns how many steps were made up to now."""
+        for own, shared in zip(self.variables, self.apply_to, strict=True):
+            own.assign(shared)
+        return tf.convert_to_tensor(self.optimizer.iterations)
+
+    def _applied(self, gradients: list[tf.Tensor], made: tf.Tensor) -> tf.Tensor:
+        staleness = tf.cast(tf.convert_to_tensor(self.optimizer.iterations) - made, tf.float32)
+        self.apply_gradients(gradients)
+        return staleness
+
+
+class A3C(Algorithm):
+    """Mnih et al. 2016, arXiv 1602.01783, algorithm S3, with shared RMSProp (section 4).
+
+    Each actor has a thread, a group of b environments and a copy of the weights. Again and again it copies the shared
+    weights, acts for T steps, finds the gradients of A2C's loss on them, and applies these to the shared weights. All
+    meet only after `rollouts` of these, so that there is a state to log, evaluate and save.
+
+    Args:
+        policy: has the shared weights.
+        optimizer: Keras', whose averages are shared too.
+        actors: one for each group of environments.
+        rollouts: of each actor in one round.
+    """
+
+    policy: ActorCriticPolicy
+
+    def __init__(self, policy: ActorCriticPolicy, optimizer: Any, actors: Sequence[A2C], *, rollouts: int) -> None:
+        self.policy = policy
+        self.actors = actors
+        self.rollouts = rollouts
+        self.learners = [cast(ActorStep, actor.learn) for actor in actors]
+        self.steps = {f"actor {index}": learner for index, learner in enumerate(self.learners)}
+        self.variables = {"model": policy.model.variables, "optimizer": optimizer.variables}
+        self.parts = len(actors)
+
+    @staticmethod
+    def build_policy(config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> ActorCriticPolicy:
+        """See `Algorithm`."""
+        return actor_critic_policy(config, space, num_actions, replicas)
+
+    @classmethod
+    def build(cls, config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> Self:
+        """See `Algorithm`; a configuration of several replicas is none of A3C."""
+        section, actors = cast(A3CSection, config.algorithm), parts_of(config)
+        policy = cls.build_policy(config, space, num_actions)
+        steps = config.total_updates * actors * section.rollouts
+        optimizer, lock = build_optimizer(config.optimizer, total_updates=steps), threading.Lock()
+        return cls(
+            policy,
+            optimizer,
+            [
+                A2C(
+                    section,
+                    cls.build_policy(config, space, num_actions),
+                    optimizer,
+                    num_envs=config.env.num_envs // actors,
+                    clip_rewards=clips_rewards(config.env),
+                    cut_on_life_loss=config.env.cut_on_life_loss,
+                    step=ActorStep,
+                    shared=policy.model.trainable_variables,
+                    lock=lock,
+                    max_grad_norm=config.optimizer.max_grad_norm,
+                    mode=config.runtime.mode,
+                )
+                for _ in range(actors)
+            ],
+            rollouts=section.rollouts,
+        )
+
+    def trace(self) -> None:
+        """See `Algorithm`."""
+        for actor, learner in zip(self.actors, self.learners, strict=True):
+            for compiled in (actor.policy.compiled["explore"], actor.policy.compiled["value"], *learner.pieces):
+                compiled.trace()
+
+    def iterate(self, collector: RolloutCollector, updates: int) -> Iteration:
+        """One round: every actor does its shift, and then all meet."""
+        shifts = collector.each_group(lambda index: self._shift(index, collector))
+        failed = [(name, *shift.failed) for name, shift in zip(self.steps, shifts, strict=True) if shift.failed]
+        applied = [metrics for shift in shifts for metrics in shift.applied]
+        update = Update(
+            metrics=means(applied or [metrics for *_, metrics in failed]),
+            gradient_steps=len(applied),
+            failed=failed[0][:2] if failed else None,
+        )
+        return Iteration(update, sorted((e for shift in shifts for e in shift.episodes), key=lambda ended: ended[0]))
+
+    def _shift(self, index: int, collector: RolloutCollector) -> Shift:
+        """What actor `index` does in one round, in a thread of its own.
+
+        After a step that is not finite it only plays on, with the weights it had there: they are needed to find out
+        why, and the steps of the round are to be complete.
+        """
+        actor, learner = self.actors[index], self.learners[index]
+        shift = Shift([], None, [])
+        for number in range(self.rollouts):
+            if shift.failed is None:
+                learner.synchronize()
+            rollout, episodes = collector.collect_group(index, actor.policy.explore)
+            shift.episodes.extend((number * collector.rollout_length + row, episode) for row, episode in episodes)
+            if shift.failed is None:
+                batch = actor.trajectory(rollout)
+                metrics = learner(batch)
+                if learner.is_finite(metrics):
+                    shift.applied.append(metrics)
+                else:
+                    shift = shift._replace(failed=(batch, metrics))
+        return shift
+
+    def batches(self, rollout: Rollout, updates: int) -> Batches:
+        """A rollout of all environments, for want of a round: one actor after the other learns from its share."""
+        for index, share in enumerate(_shares(rollout, len(self.actors))):
+            self.learners[index].synchronize()
+            yield f"actor {index}", self.actors[index].trajectory(share)
+
+
+def _shares(rollout: Rollout, count: int) -> list[Rollout]:
+    """A rollout [T, B] cut into so many of [T, B / count], in the order of their environments."""
+    b = rollout.actions.shape[1] // count
+    owner = np.nonzero(rollout.truncated)[1] // b  # of each of the last observations
+    shares = [columns_of(rollout, slice(index * b, (index + 1) * b)) for index in range(count)]
+    return [
+        share._replace(last_observations=share.last_observations[owner == index]) for index, share in enumerate(shares)
+    ]
