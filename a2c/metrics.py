@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from a2c.algorithms.sections import Metric
+from a2c.algorithms.sections import AlgorithmSection, Metric
 from a2c.config import Config, dotted, dump_config
 from a2c.files import replacing
 
@@ -121,6 +121,12 @@ GROUPS = {
 EVALUATION = "evaluation"  # the group of whole games played beside training
 # the columns beside the configuration in TensorBoard's table of runs
 SCORES = ("rollout/episode_return_mean", f"{EVALUATION}/mean")
+
+
+def tensorboard_tags(algorithm: AlgorithmSection) -> dict[str, str]:
+    """The tag of each scalar of a record, by its name."""
+    tags = {name: f"{group}/{name}" for group, names in GROUPS.items() for name in names}
+    return tags | {metric.name: f"{metric.group}/{metric.name}" for metric in algorithm.METRICS}
 
 
 def make_record(counters: Counters, metrics: Mapping[str, Any], wanted: Sequence[Metric], speed: float) -> Record:
@@ -244,8 +250,7 @@ class Writers:
 
     def __init__(self, run_dir: Path, config: Config, counters: Counters) -> None:
         self.histograms = config.logging.histograms
-        self.tags = {name: f"{group}/{name}" for group, names in GROUPS.items() for name in names}
-        self.tags |= {metric.name: f"{metric.group}/{metric.name}" for metric in config.algorithm.METRICS}
+        self.tags = tensorboard_tags(config.algorithm)
         self.metrics = JsonlWriter(run_dir / "metrics.jsonl", env_steps=counters.env_steps)
         self.evaluations = JsonlWriter(run_dir / "evaluations.jsonl", env_steps=counters.evaluated)
         self.events = None

@@ -14,8 +14,8 @@ import tensorflow as tf
 from conftest import VECTORS, make_trajectory
 from gymnasium.spaces import Box
 
+from a2c.algorithms.algorithm import Algorithm, build_algorithm
 from a2c.config import Config, RuntimeConfig, build_config
-from a2c.learner import Learner, build_learner
 from a2c.replicas import ALONE, Replicas
 from a2c.runtime import setup
 
@@ -41,22 +41,22 @@ def settings(network: str, optimizer: str, normalized: bool, mode: str, precisio
     )
 
 
-def train(config: Config, space: Box, replicas: Replicas) -> tuple[Learner, list[list[float]], np.ndarray]:
-    """A learner after all updates, with the losses of each, and the actions it draws in the end."""
-    learner = build_learner(config, space, A, replicas=replicas)
+def train(config: Config, space: Box, replicas: Replicas) -> tuple[Algorithm, list[list[float]], np.ndarray]:
+    """An algorithm after all updates, with the losses of each, and the actions it draws in the end."""
+    learner = build_algorithm(config, space, A, replicas=replicas)
     trajectories = [make_trajectory(seed, space, A, T, B) for seed in range(UPDATES)]
-    losses = [[float(x) for x in learner.update(trajectory)] for trajectory in trajectories]
-    actions, _ = learner.explore(trajectories[0].bootstrap_observation, np.array([3, 4], np.int64))
+    losses = [[float(x) for x in learner.learn(trajectory).values()] for trajectory in trajectories]
+    actions, _ = learner.policy.explore(trajectories[0].bootstrap_observations[0], np.array([3, 4], np.int64))
     return learner, losses, actions
 
 
-def weights(learner: Learner) -> np.ndarray:
-    return np.concatenate([np.ravel(array) for array in learner.weights().values()])
+def weights(learner: Algorithm) -> np.ndarray:
+    return np.concatenate([np.ravel(array) for array in learner.policy.model.trainable_variables])
 
 
-def have_equal_copies(learner: Learner) -> bool:
+def have_equal_copies(learner: Algorithm) -> bool:
     """Whether all replicas hold the same bits."""
-    variables = [*learner.model.variables, *learner.optimizer.variables]
+    variables = [*learner.variables["model"], *learner.variables["optimizer"]]
     copies = [[copy.numpy() for copy in variable.value.values] for variable in variables]
     return all(copy.tobytes() == first.tobytes() for first, *others in copies for copy in others)
 
@@ -75,7 +75,7 @@ def main(results: str, number: str, *cases: str) -> None:
         joint, joint_losses, joint_actions = train(config, space, ALONE)
         learner, losses, actions = train(config, space, replicas)
         eager, eager_losses, _ = train(settings(network, optimizer, normalized, "eager", precision), space, replicas)
-        moved = weights(joint) - weights(build_learner(config, space, A))
+        moved = weights(joint) - weights(build_algorithm(config, space, A))
         found.append(
             {
                 "name": case,
@@ -84,7 +84,7 @@ def main(results: str, number: str, *cases: str) -> None:
                 "losses": float(np.abs(np.subtract(losses, joint_losses)).max()),
                 "actions": bool((actions == joint_actions).all()),
                 "copies": have_equal_copies(learner),
-                "iterations": int(learner.optimizer.iterations.numpy()),
+                "iterations": int(learner.learn.optimizer.iterations.numpy()),
                 "eager": weights(eager).tobytes() == weights(learner).tobytes() and eager_losses == losses,
             }
         )

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from conftest import small_config
 
+from a2c.algorithms.algorithm import build_algorithm
 from a2c.archive import read_archive, write_archive
 from a2c.checkpoint import BEST, Checkpoints, find_checkpoint, read_checkpoint, step_file, step_files
 from a2c.config import Config, UserError
 from a2c.envs import make_vec_env
 from a2c.evaluation import evaluate
-from a2c.learner import build_learner
 from a2c.metrics import Counters
-from a2c.rollout import RolloutCollector
+from a2c.rollout import build_collector
 from a2c.training import train
 
 
@@ -134,11 +134,9 @@ def test_a_flipped_bit_is_noticed(trained, tmp_path):
 def fresh(config: Config, run_dir: Path) -> Checkpoints:
     """A run that has not started yet."""
     envs = make_vec_env(config.env, seed=config.seed)
-    learner = build_learner(config, envs.observation_space, envs.num_actions)
-    collector = RolloutCollector(
-        envs, learner.act, learner.value, config.algorithm, cut_on_life_loss=True, action_seed=0
-    )
-    return Checkpoints(run_dir, config, learner=learner, collector=collector, counters=Counters())
+    algorithm = build_algorithm(config, envs.observation_space, envs.num_actions)
+    collector = build_collector(config, envs, algorithm.policy)
+    return Checkpoints(run_dir, config, algorithm=algorithm, collector=collector, counters=Counters())
 
 
 def test_a_checkpoint_of_another_model_or_game_does_not_fit(trained, tmp_path):
@@ -166,22 +164,16 @@ def test_best_is_the_best_full_window(trained, tmp_path):
     """Kept only when the mean of 100 games improves, so not on a lucky first game."""
 
     class Part:
-        """Stands for learner, model and optimizer at once: nothing of theirs is saved here."""
+        """Stands for algorithm and collector at once: nothing of theirs is saved here."""
 
-        variables = ()
+        variables = {"model": ()}  # noqa: RUF012
         parts = 1
-
-        @property
-        def model(self):
-            return self
-
-        optimizer = model
 
         def state(self):
             return {}
 
     counters = Counters()
-    checkpoints = Checkpoints(tmp_path, small_config(), learner=Part(), collector=Part(), counters=counters)
+    checkpoints = Checkpoints(tmp_path, small_config(), algorithm=Part(), collector=Part(), counters=counters)
 
     def save(score: float, games: int) -> bool:
         counters.env_steps += 1

@@ -15,11 +15,10 @@ from conftest import small_config
 from gymnasium.spaces import Box, Discrete
 
 from a2c.archive import read_archive, write_archive
-from a2c.checkpoint import find_checkpoint, find_runs, restore_weights, run_folder, step_files
+from a2c.checkpoint import find_checkpoint, find_runs, restored_policy, run_folder, step_files
 from a2c.config import EnvConfig, UserError, load_config
 from a2c.envs import atari_game, episode_seed, games, published_a2c
 from a2c.evaluation import evaluate, games_to_play, write_results
-from a2c.learner import build_learner
 from a2c.scores import PROTOCOLS, PUBLISHED, mean_interval, protocol_name, references
 from a2c.training import train
 
@@ -244,10 +243,9 @@ REFERENCE = Path(__file__).parents[1] / "runs" / "pong-reference"
 def test_plain_gymnasium_environments_give_the_same_mean(capsys):
     """30 games of the reference agent each, in Gymnasium's own wrappers, one environment, actions drawn by NumPy."""
     saved = find_checkpoint(REFERENCE)
-    learner = build_learner(saved.config, Box(0, 255, (42, 42, 4), np.uint8), 6)
-    restore_weights(learner, saved)
+    policy = restored_policy(saved, saved.config, Box(0, 255, (42, 42, 4), np.uint8), 6)
     gym.register_envs(ale_py)
-    network = tf.function(learner.model)
+    network = tf.function(policy.model)
     env = gym.make("ALE/Pong-v5", frameskip=1, repeat_action_probability=0.0, full_action_space=False)
     env = gym.wrappers.AtariPreprocessing(env, noop_max=30, frame_skip=4, screen_size=42)
     env = gym.wrappers.FrameStackObservation(env, 4, padding_type="zero")

@@ -10,10 +10,10 @@ from conftest import VECTORS, A, make_trajectory, run_config
 from gymnasium.spaces import Box
 
 from a2c import runtime
+from a2c.algorithms.a2c import Trajectory
+from a2c.algorithms.algorithm import build_algorithm
 from a2c.config import Config, RuntimeConfig
-from a2c.learner import build_learner
 from a2c.model import Bias, MaxPool
-from a2c.trajectory import Trajectory
 
 pytestmark = pytest.mark.usefixtures("exact_numerics")
 
@@ -44,25 +44,27 @@ def run(
     config: Config, space: Box, updates: int, act_every: int = 1, own_actions: bool = True
 ) -> dict[str, np.ndarray]:
     """Act and update; every action, logit, value and loss on the way, every weight and optimizer variable after it."""
-    learner = build_learner(config, space, A)
+    a2c = build_algorithm(config, space, A)
+    policy = a2c.policy
     trajectories = make_trajectories(config, space)
-    start = {v.path: v.numpy() for v in learner.model.trainable_variables}
+    start = {v.path: v.numpy() for v in policy.model.trainable_variables}
     found = {}
     for step in range(updates):
         trajectory = trajectories[step % len(trajectories)]
         if step % act_every == 0:
-            actions, logits = learner.act(trajectory.bootstrap_observation, np.array([config.seed, step], np.int64))
-            found[f"logits {step}"], found[f"values {step}"] = logits, learner.value(trajectory.bootstrap_observation)
+            last = trajectory.bootstrap_observations[0]
+            actions, said = policy.explore(last, np.array([config.seed, step], np.int64))
+            found[f"logits {step}"], found[f"values {step}"] = said["logits"], policy.value(last)
             if own_actions:
                 trajectory = trajectory._replace(actions=np.stack([*trajectory.actions[1:], actions]))
                 found[f"actions {step}"] = actions
-        for name, loss in learner.update(trajectory)._asdict().items():
+        for name, loss in a2c.learn(trajectory).items():
             found[f"{name} {step}"] = loss.numpy()
-    for variable in learner.model.trainable_variables:
+    for variable in policy.model.trainable_variables:
         found[variable.path] = variable.numpy()
         assert np.all(np.isfinite(found[variable.path])), variable.path
         assert np.any(found[variable.path] != start[variable.path]), f"{variable.path} has learned nothing"
-    for index, variable in enumerate(learner.optimizer.variables):  # their paths count the optimizers of the process
+    for index, variable in enumerate(a2c.variables["optimizer"]):  # their paths count the optimizers of the process
         found[f"optimizer {index}: {variable.name}"] = variable.numpy()
     return found
 

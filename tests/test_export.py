@@ -19,12 +19,11 @@ import pytest
 from conftest import small_config
 
 from a2c import export as exporting
-from a2c.checkpoint import find_checkpoint, restore_weights
+from a2c.checkpoint import find_checkpoint, restored_policy
 from a2c.cli import main
 from a2c.config import Config, CrashError, UserError
 from a2c.envs import action_names, make_vec_env
 from a2c.export import export
-from a2c.learner import build_learner
 from a2c.training import train
 
 PIXELS, PRECISIONS = ("scaled", "standardized"), ("float32", "mixed_bfloat16")
@@ -41,10 +40,10 @@ KINDS = [  # every setting is among those of the integration tests
     for (pixels, precision), slow in zip(itertools.product(PIXELS, PRECISIONS), slows, strict=True)
 ] + [pytest.param("mlp", "scaled", precision, marks=INTEGRATION) for precision in PRECISIONS]
 CHECKS = {
-    "float32": [("savedmodel", "the learner", 1e-4), ("policy.onnx", "the learner", 1e-4)],
+    "float32": [("savedmodel", "the agent", 1e-4), ("policy.onnx", "the agent", 1e-4)],
     "mixed_bfloat16": [
-        ("savedmodel", "the learner", 0.05),
-        ("policy.onnx", "the learner", 0.05),
+        ("savedmodel", "the agent", 0.05),
+        ("policy.onnx", "the agent", 0.05),
         ("policy.onnx", "the same weights in float32", 1e-4),
     ],
 }
@@ -100,11 +99,10 @@ def play(config: Config, count: int) -> np.ndarray:
 def wanted_outputs(run: Path, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     saved = find_checkpoint(run)
     with make_vec_env(saved.config.env, seed=0) as envs:
-        learner = build_learner(saved.config, envs.observation_space, envs.num_actions)
-    restore_weights(learner, saved)
-    _, logits = learner.act(observations, np.zeros(2, np.int64))
-    powers = np.exp(logits.astype(np.float64))
-    return powers / powers.sum(axis=1, keepdims=True), learner.value(observations)
+        policy = restored_policy(saved, saved.config, envs.observation_space, envs.num_actions)
+    logits, values = policy.model(observations)
+    powers = np.exp(logits.numpy().astype(np.float64))
+    return powers / powers.sum(axis=1, keepdims=True), values.numpy()
 
 
 def without_a2c(code: str, folder: Path) -> str:
@@ -344,7 +342,7 @@ def test_an_empty_folder_and_what_a_killed_export_left_are_no_obstacle(pong, tmp
     ],
     ids=str,
 )
-def test_a_file_that_differs_from_the_learner_is_refused(capsys, file, change, pong, tmp_path, monkeypatch):
+def test_a_file_that_differs_from_the_agent_is_refused(capsys, file, change, pong, tmp_path, monkeypatch):
     """By more than rounding; whichever output it is; NaN differs from everything."""
     load = getattr(exporting, f"_load_{file}")
 
@@ -353,7 +351,7 @@ def test_a_file_that_differs_from_the_learner_is_refused(capsys, file, change, p
         return lambda x: tuple(y + np.float32(c) for y, c in zip(network(x), change, strict=True))
 
     monkeypatch.setattr(exporting, f"_load_{file}", wrong)
-    says = "differs from the learner"
+    says = "differs from the agent"
     assert_refused(capsys, tmp_path, pong, "--out", tmp_path / "out", "--format", file, says=says, code=1)
 
 

@@ -92,9 +92,9 @@ def weights(run_dir: Path) -> list[bytes]:
 
 @pytest.mark.parametrize(
     ("sickness", "stage", "mode"),
-    [("observation", "trajectory.observations", "graph"), ("reward", "trajectory.rewards", "eager")],
+    [("observation", "batch.observations", "graph"), ("reward", "batch.rewards", "eager")],
 )
-def test_an_update_that_is_not_finite_stops_the_run_and_leaves_its_trajectory(run_dir, sickness, stage, mode):
+def test_an_update_that_is_not_finite_stops_the_run_and_leaves_its_batch(run_dir, sickness, stage, mode):
     config = sick_config(sickness, runtime={"mode": mode})
     with pytest.raises(UserError, match=rf"Update 9 is not finite, first in {stage}.*--on-nan skip") as error:
         train(config, run_dir)
@@ -108,7 +108,7 @@ def test_an_update_that_is_not_finite_stops_the_run_and_leaves_its_trajectory(ru
     assert sealed
     assert not np.isfinite(arrays[stage.replace(".", "/")]).all()
     assert all(np.isfinite(array).all() for name, array in arrays.items() if name.startswith(("model", "optimizer")))
-    assert sum(name.startswith("trajectory/") for name in arrays) == 8
+    assert sum(name.startswith("batch/") for name in arrays) == 7
 
 
 def test_the_stage_is_found_where_the_numbers_come_in_finite(run_dir):

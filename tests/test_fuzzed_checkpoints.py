@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from conftest import small_config
 
+from a2c.algorithms.algorithm import build_algorithm
 from a2c.archive import read_archive, write_archive
 from a2c.checkpoint import Checkpoints, Saved, read_checkpoint, step_files
 from a2c.config import Config, UserError, build_config
 from a2c.envs import make_vec_env
 from a2c.evaluation import evaluate
-from a2c.learner import build_learner
 from a2c.metrics import Counters
 from a2c.rollout import build_collector
 from a2c.training import train
@@ -188,15 +188,15 @@ def mutated_arrays(rng: np.random.Generator, arrays: dict[str, np.ndarray]) -> d
 
 
 class Trainer:
-    """One learner and collector, into which checkpoint after checkpoint is restored."""
+    """One algorithm and collector, into which checkpoint after checkpoint is restored."""
 
     def __init__(self, folder: Path) -> None:
         self.config = config()
         self.envs = make_vec_env(self.config.env, seed=0)
-        learner = build_learner(self.config, self.envs.observation_space, self.envs.num_actions)
-        self.collector = build_collector(self.config, self.envs, learner.act, learner.value)
+        algorithm = build_algorithm(self.config, self.envs.observation_space, self.envs.num_actions)
+        self.collector = build_collector(self.config, self.envs, algorithm.policy)
         self.checkpoints = Checkpoints(
-            folder, self.config, learner=learner, collector=self.collector, counters=Counters()
+            folder, self.config, algorithm=algorithm, collector=self.collector, counters=Counters()
         )
 
     def use(self, file: Path) -> None:

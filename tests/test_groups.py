@@ -7,7 +7,7 @@ import threading
 import time
 import weakref
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,19 +18,21 @@ from gymnasium.spaces import Box
 
 import a2c.envs
 from a2c import runtime
+from a2c.algorithms.a2c import A2C
+from a2c.algorithms.policy import ActorCriticPolicy
 from a2c.analysis.bench import read_bench
 from a2c.archive import read_archive
 from a2c.checkpoint import step_files
 from a2c.config import Config, UserError, load_config
 from a2c.envs import VecEnv, VecEnvGroups, make_env_groups, make_vec_env
 from a2c.envs.groups import _GroupThread
-from a2c.learner import Learner
 from a2c.machine import core_numbers
 from a2c.model import build_model
 from a2c.optimizer import build_optimizer
 from a2c.rollout import RolloutCollector
 from a2c.runtime import parts_of
-from a2c.trajectory import Episode, Trajectory, env_axis
+from a2c.training import weights_of
+from a2c.trajectory import Episode, Rollout
 
 
 def more_thorough(*cases: tuple) -> list:
@@ -43,10 +45,10 @@ SEED = 2**63 - 1  # of actions: the largest there is
 BREAKOUT = small_config(env={"id": "Breakout", "max_frames_per_episode": 800, "reseed_after": 100})
 
 
-def act(observations: np.ndarray, seed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def act(observations: np.ndarray, seed: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Any function of both."""
     hashes = [zlib.crc32(x.tobytes() + seed.tobytes()) % 2**31 for x in observations]  # the same in every process
-    return np.array(hashes, np.int32) % 4, np.array(hashes, np.float32)[:, None] * np.ones(4, np.float32)
+    return np.array(hashes, np.int32) % 4, {"logits": np.array(hashes, np.float32)[:, None] * np.ones(4, np.float32)}
 
 
 def run_python(code: str, cwd: Path, *, timeout: float) -> str:
@@ -70,12 +72,24 @@ def value(observations: np.ndarray) -> np.ndarray:
 def collector(
     envs: VecEnv | VecEnvGroups, *, act: Callable = act, config: Config = BREAKOUT, seed: int = SEED
 ) -> RolloutCollector:
-    return RolloutCollector(envs, act, value, config.algorithm, cut_on_life_loss=True, action_seed=seed)
+    return RolloutCollector(
+        envs, act, {"logits": (4,)}, rollout_length=config.algorithm.rollout_length, action_seed=seed
+    )
 
 
-def assert_equal(one: Trajectory, other: Trajectory) -> None:
-    for name, x, y in zip(Trajectory._fields, one, other, strict=True):
-        np.testing.assert_array_equal(x, y, err_msg=name)
+def assert_equal(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> None:
+    for name, array in one.items():
+        np.testing.assert_array_equal(array, other[name], err_msg=name)
+
+
+def joined(rollouts: Sequence[Rollout]) -> dict[str, np.ndarray]:
+    """The arrays of all their environments side by side; the last observations by row, then by environment."""
+    each = [rollout._replace(last_observations=rollout.actions).arrays() for rollout in rollouts]
+    arrays = {name: np.concatenate([one[name] for one in each], axis=1) for name in each[0]}
+    last, width = [iter(rollout.last_observations) for rollout in rollouts], rollouts[0].actions.shape[1]
+    rows = [next(last[b // width]) for _, b in np.argwhere(arrays["truncated"])]
+    arrays["last_observations"] = np.stack(rows) if rows else rollouts[0].last_observations
+    return arrays
 
 
 def assert_same_state(one: dict, other: dict) -> None:
@@ -112,17 +126,13 @@ def test_groups_collect_what_each_would_alone_whoever_is_faster():
             seen = together.observations, together.observations.copy()  # the update reads them where they are
             rollout, episodes = together.collect()
             np.testing.assert_array_equal(*seen)
-            assert not rollout.final_values[~rollout.ends | (rollout.discounts == 0)].any()
             slow_rollout, slow_episodes = hindered.collect()
             parts, apart = zip(*(each.collect() for each in alone), strict=True)
-            joined = Trajectory(
-                *(np.concatenate(x, env_axis(name)) for name, *x in zip(Trajectory._fields, *parts, strict=True))
-            )
-            assert_equal(rollout, joined)
-            assert_equal(slow_rollout, joined)
+            assert_equal(joined(parts), rollout.arrays())
+            assert_equal(joined(parts), slow_rollout.arrays())
             numbered = [(t, e._replace(env_index=e.env_index + 2 * g)) for g, some in enumerate(apart) for t, e in some]
             assert episodes == slow_episodes == sorted(numbered, key=lambda each: each[0])
-            np.testing.assert_array_equal(together.observations, rollout.bootstrap_observation)
+            np.testing.assert_array_equal(together.observations, rollout.observations[-1])
             ended += episodes
         assert {episode.env_index for _, episode in ended} == {0, 1, 2, 3}
         assert together.draws == 320
@@ -150,7 +160,7 @@ def test_a_state_is_that_of_all_environments_whatever_the_groups(before, after):
         assert lost == 0
         if before == after:
             for _ in range(3):
-                assert_equal(other.collect()[0], source.collect()[0])
+                assert_equal(other.collect()[0].arrays(), source.collect()[0].arrays())
 
 
 def test_environments_that_are_elsewhere_are_counted_over_all_groups():
@@ -412,12 +422,15 @@ def test_there_are_no_parts_on_a_gpu(monkeypatch):
 # --- the update -------------------------------------------------------------------------------------------------------
 
 
-def learner_in(parts: int, config: Config, space: Box) -> Learner:
-    return Learner(
-        build_model(config.model, space, A, seed=5, dtype=config.runtime.precision),
-        build_optimizer(config.optimizer, total_updates=100),
+def a2c_in(parts: int, config: Config, space: Box) -> A2C:
+    model = build_model(config.model, space, A, seed=5, dtype=config.runtime.precision)
+    return A2C(
         config.algorithm,
+        ActorCriticPolicy(model, mode=config.runtime.mode, num_envs=config.env.num_envs),
+        build_optimizer(config.optimizer, total_updates=100),
         num_envs=config.env.num_envs,
+        clip_rewards=False,
+        cut_on_life_loss=True,
         max_grad_norm=config.optimizer.max_grad_norm,
         mode=config.runtime.mode,
         parts=parts,
@@ -432,13 +445,13 @@ NETWORKS = {
 }
 
 
-def updated(learner: Learner, space: Box, updates: int) -> dict[str, np.ndarray]:
-    t, b = learner.trajectory_spec.actions.shape
-    losses = [learner.update(make_trajectory(seed, space, t=t, b=b)) for seed in range(updates)]
-    assert all(bool(each.are_finite()) for each in losses)
-    named = {f"{name} {u}": x.numpy() for u, each in enumerate(losses) for name, x in each._asdict().items()}
-    slots = {f"slot {i}": v.numpy() for i, v in enumerate(learner.optimizer.variables)}
-    return {**learner.weights(), **slots, **named}
+def updated(a2c: A2C, space: Box, updates: int) -> dict[str, np.ndarray]:
+    t, b = a2c.learn.signature.actions.shape
+    losses = [a2c.learn(make_trajectory(seed, space, t=t, b=b)) for seed in range(updates)]
+    assert all(a2c.learn.is_finite(each) for each in losses)
+    named = {f"{name} {u}": x.numpy() for u, each in enumerate(losses) for name, x in each.items()}
+    slots = {f"slot {i}": v.numpy() for i, v in enumerate(a2c.variables["optimizer"])}
+    return {**weights_of(a2c.policy.model), **slots, **named}
 
 
 @pytest.mark.usefixtures("exact_numerics")
@@ -459,7 +472,7 @@ def updated(learner: Learner, space: Box, updates: int) -> dict[str, np.ndarray]
 def test_an_update_in_parts_has_the_same_bits_in_eager_and_graph(network, precision):
     space, model = NETWORKS[network]
     eager, graph = (
-        updated(learner_in(2, run_config(model, {}, mode, precision, normalize_advantages=True), space), space, 10)
+        updated(a2c_in(2, run_config(model, {}, mode, precision, normalize_advantages=True), space), space, 10)
         for mode in ("eager", "graph")
     )
     assert [name for name in eager if eager[name].tobytes() != graph[name].tobytes()] == []
@@ -478,7 +491,7 @@ def test_an_update_in_parts_is_that_of_the_whole_batch(network, parts):
     """But for the order in which it is summed: one update, of every stage of which 1e-5 relative is asked."""
     space, model = NETWORKS[network]
     config = run_config(model, {}, "graph", normalize_advantages=True)
-    whole, cut = (updated(learner_in(p, config, space), space, 1) for p in (1, parts))
+    whole, cut = (updated(a2c_in(p, config, space), space, 1) for p in (1, parts))
     assert whole.keys() == cut.keys()
     for name, array in whole.items():
         np.testing.assert_allclose(cut[name], array, rtol=1e-5, atol=1e-6, err_msg=name)
@@ -491,23 +504,23 @@ def test_the_parts_of_an_update_are_worked_on_at_a_time(tmp_path):
 import threading
 import tensorflow as tf
 from conftest import make_trajectory, run_config, VECTORS, A
-import a2c.learner
-from a2c.learner import Learner, build_learner
+import a2c.algorithms.a2c
+from a2c.algorithms.a2c import A2C
+from a2c.algorithms.algorithm import build_algorithm
 from a2c.runtime import setup
-a2c.learner.parts_of = lambda config: 2
+a2c.algorithms.a2c.parts_of = lambda config: 2
 config = run_config({"name": "mlp"}, {}, "graph")
 setup(config.runtime, parts=2)
-both, forward = threading.Barrier(2), Learner._pass
+both, forward = threading.Barrier(2), A2C._pass
 def meeting(self, observations, after):
     def wait(x):
         both.wait(60)
         return x
     met = tf.numpy_function(wait, [observations], observations.dtype, stateful=False)
     return forward(self, tf.ensure_shape(met, observations.shape), after)
-Learner._pass = meeting
-learner = build_learner(config, VECTORS, A)
-losses = learner.update(make_trajectory(0, t=5, b=4))
-print(bool(losses.are_finite()))
+A2C._pass = meeting
+learner = build_algorithm(config, VECTORS, A)
+print(learner.learn.is_finite(learner.learn(make_trajectory(0, t=5, b=4))))
 """
     assert run_python(code, tmp_path, timeout=120) == "True\n"
 
@@ -515,8 +528,8 @@ print(bool(losses.are_finite()))
 def test_the_bootstrap_values_of_a_part_come_after_it():
     """Both first would leave one core with the rest: 2 of 23 ms."""
     space, model = NETWORKS["nature"]
-    learner = learner_in(2, run_config(model, {}, "graph"), space)
-    graph = tf.function(learner.apply_update).get_concrete_function(learner.trajectory_spec).graph
+    a2c = a2c_in(2, run_config(model, {}, "graph"), space)
+    graph = tf.function(a2c.learn.apply).get_concrete_function(a2c.learn.signature).graph
     first, after, *_ = (op for op in graph.get_operations() if op.type == "Conv2D" and "conv_1" in op.name)
     assert first.inputs[0].shape[0] == 10
     assert after.inputs[0].shape[0] == 2
@@ -546,7 +559,7 @@ checkpoint: {every_updates: 100}
 LOOK = """
 import sys, a2c.training, tensorflow as tf
 from a2c.cli import main
-build = a2c.training.build_learner
+build = a2c.training.build_algorithm
 def look(*arguments, **options):
     learner = build(*arguments, **options)
     threading = tf.config.threading
@@ -557,7 +570,7 @@ def look_at(*arguments):
     collector = collect(*arguments)
     print(len(collector.groups))
     return collector
-a2c.training.build_learner, a2c.training.build_collector = look, look_at
+a2c.training.build_algorithm, a2c.training.build_collector = look, look_at
 train = ["train", "--config", "run.yaml", "--run-dir"]
 for words in ([*train, "graph"], [*train, "eager", "--eager"], [*train, "resumed", "--steps", "640"]):
     sys.argv = ["a2c", *words, "--quiet"]

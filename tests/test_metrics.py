@@ -9,7 +9,8 @@ from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorflow.python.summary.summary_iterator import summary_iterator
 
-from a2c.metrics import GROUPS, Counters, Record, TensorBoardWriter, Writers
+from a2c.algorithms.sections import A2CSection
+from a2c.metrics import Counters, Record, TensorBoardWriter, Writers, tensorboard_tags
 from a2c.progress import LiveProgress, PlainProgress
 from a2c.training import train
 from a2c.trajectory import Episode
@@ -17,9 +18,10 @@ from a2c.trajectory import Episode
 
 def record(env_steps: int, **changes: object) -> Record:
     values = {"frames": 4 * env_steps, "updates": env_steps // 32, "episodes": 3, "episode_return_mean": -20.5}
-    values |= {"episode_length_mean": 812.0, "steps_per_second": 1234.5, "policy_loss": 0.1, "value_loss": 0.2}
-    values |= {"entropy": 1.5, "total_loss": 0.3, "explained_variance": 0.9, "grad_norm": 0.4, "learning_rate": 7e-4}
-    values |= {"skipped_updates": 0}
+    values |= {"episode_length_mean": 812.0, "steps_per_second": 1234.5, "skipped_updates": 0, "gradient_steps": 1}
+    metrics = {"policy_loss": 0.1, "value_loss": 0.2, "entropy": 1.5, "total_loss": 0.3, "explained_variance": 0.9}
+    values["metrics"] = metrics | {"grad_norm": 0.4, "learning_rate": 7e-4}
+    values["metrics"] |= {name: changes.pop(name) for name in list(changes) if name in values["metrics"]}
     return Record(env_steps=env_steps, seconds=9.0, **{**values, **changes})
 
 
@@ -32,7 +34,7 @@ def scalars(folder) -> dict[str, list[tuple[int, float]]]:
 def test_tensorboard_shows_every_scalar_over_env_steps(run_dir):
     train(small_config(env={"id": "Catch"}, total_env_steps=640), run_dir)
     shown = scalars(run_dir)
-    assert shown.keys() == {f"{group}/{name}" for group, names in GROUPS.items() for name in names}
+    assert shown.keys() == set(tensorboard_tags(A2CSection()).values())
     assert [step for step, _ in shown["losses/entropy"]] == list(range(64, 641, 64))
 
 
@@ -88,7 +90,7 @@ def test_an_event_file_that_is_a_link_or_nonsense_is_left_or_cut_without_harm(tm
 def test_counters_keep_the_last_100_games_and_survive_a_checkpoint():
     counters = Counters()
     games = [Episode(0, number, 0, float(number), 10 * number, 0) for number in range(150)]
-    counters.advance(80, 4)
+    counters.advance(80, 4, 16)
     for game in games:
         counters.count(game.episode_return, game.length)
     assert (counters.updates, counters.env_steps, counters.frames, counters.episodes) == (1, 80, 320, 150)
@@ -97,7 +99,7 @@ def test_counters_keep_the_last_100_games_and_survive_a_checkpoint():
     other = Counters()
     other.restore(counters.state())
     assert other == counters
-    other.advance(80, 4)
+    other.advance(80, 4, 16)
     other.count(games[0].episode_return, games[0].length)
     assert len(other.returns) == 100
 

@@ -250,14 +250,14 @@ def test_an_update_that_is_not_finite_on_one_worker_is_left_out_by_all(tmp_path)
     with some_hosts(2) as hosts:
         with session(hosts, [joint], "--sick") as alone:
             assert alone.wait() == [2]
-            sentence = re.search(r"Update \d+ is not finite, first in trajectory.rewards", alone.said(0))
+            sentence = re.search(r"Update \d+ is not finite, first in batch.rewards", alone.said(0))
         with session(hosts, [settings] * 2, "--sick") as workers:
             assert workers.wait() == [2, 2]
             for index in range(2):
                 assert sentence[0] in workers.said(index)
     (one,), (shared,) = ((tmp_path / name / "incidents").glob("step-*") for name in ("joint", "shared"))
     assert one.name == shared.name
-    assert json.loads((shared / "report.json").read_text())["nonfinite_stage"] == "trajectory.rewards"
+    assert json.loads((shared / "report.json").read_text())["nonfinite_stage"] == "batch.rewards"
     a, b = read_archive(one / "update.npz")[0], read_archive(shared / "update.npz")[0]
-    for name in ("observations", "actions", "rewards", "discounts", "ends", "bootstrap_observation"):
-        np.testing.assert_array_equal(a[f"trajectory/{name}"], b[f"trajectory/{name}"])
+    for name in ("observations", "actions", "rewards", "discounts", "ends", "bootstrap_observations"):
+        np.testing.assert_array_equal(a[f"batch/{name}"], b[f"batch/{name}"])

@@ -12,20 +12,20 @@ from typing import Any
 import numpy as np
 
 from a2c import training
-from a2c.checkpoint import learner_arrays
+from a2c.checkpoint import learned_arrays
 from a2c.config import UserError, build_config
 
 
 def main(learned: str, settings: str, *flags: str) -> None:
     values = json.loads(Path(settings).read_text())
     built: list[Any] = []
-    build = training.build_learner
+    build = training.build_algorithm
 
     def keep(*arguments: Any, **options: Any) -> Any:
         built.append(build(*arguments, **options))
         return built[-1]
 
-    training.build_learner = keep
+    training.build_algorithm = keep
     if "--sick" in flags:
         from test_faults import sick_config
 
@@ -36,7 +36,7 @@ def main(learned: str, settings: str, *flags: str) -> None:
     config = build_config(values["config"], where=settings)
     begun = any(Path(values["run_dir"]).glob("checkpoints/*.npz"))
     training.train(config, values["run_dir"], resume=begun and "--auto-resume" in flags)
-    np.savez(learned, **learner_arrays(built[0]))
+    np.savez(learned, **learned_arrays(built[0]))
 
 
 if __name__ == "__main__":

@@ -90,7 +90,7 @@ def export(
         typer.Option("--format", help="May be repeated. Default: both."),
     ] = None,
     env: TrustedEnv = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print card.json instead of a table.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print card.json, not a table.")] = False,
 ) -> None:
     """Write the network for other programs, as SavedModel and ONNX, checked, with a card."""
     demand_there(path)

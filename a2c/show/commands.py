@@ -6,23 +6,28 @@ import json
 import shlex
 from typing import Any
 
+from a2c.algorithms.sections import DEFAULT
 from a2c.config import Config, dotted, dump_config, load_config, preset_names
 from a2c.show.runs import Run
 
-_FLAGS = {"total_env_steps": "--steps", "seed": "--seed"}
+_FLAGS = {"total_env_steps": "--steps", "seed": "--seed", "algorithm.name": "--algorithm"}
 
 
 def train_command(config: Config) -> str:
     """What to type to train with exactly this configuration: the nearest preset, and `--set` for what differs."""
     wanted = dotted(dump_config(config))
-    shortest: dict[str, Any] = wanted
+    shortest: dict[str, Any] = {}
     words: list[str] = []
     for preset in (None, *preset_names()):  # None: the one that `a2c train` takes by itself
-        near, _ = load_config(config=preset, env_id=config.env.id)
-        differing = {key: value for key, value in dotted(dump_config(near)).items() if value != wanted[key]}
+        named = {"algorithm.name": config.algorithm.name} if preset is None else {}
+        near, _ = load_config(config=preset, env_id=config.env.id, overrides=named)
+        values = dotted(dump_config(near))
+        differing = {key: value for key, value in wanted.items() if key not in values or values[key] != value}
         if preset is None or len(differing) < len(shortest):
-            shortest = {key: wanted[key] for key in differing}
+            shortest = differing
             words = ["--env", config.env.id, *(["--config", preset] if preset else [])]
+            if preset is None and config.algorithm.name != DEFAULT:
+                words += ["--algorithm", config.algorithm.name]
     for key, value in ({"seed": config.seed} | shortest).items():
         words += [_FLAGS[key], str(value)] if key in _FLAGS else ["--set", f"{key}={_yaml(value)}"]
     return shlex.join(["a2c", "train", *words])

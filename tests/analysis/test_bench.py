@@ -15,11 +15,12 @@ from conftest import small_config
 from gymnasium.spaces import Box
 from rich.console import Console
 
+from a2c.algorithms.algorithm import build_algorithm
+from a2c.algorithms.sections import A2CSection
 from a2c.analysis import bench
 from a2c.analysis.bench import Bench, Clock, Loop, RandomPlayer, clocks_on, run_bench
 from a2c.config import Config, ModelConfig, UserError
 from a2c.envs import make_env_groups, make_simulator, make_vec_env
-from a2c.learner import build_learner
 from a2c.metrics import Counters, Writers
 from a2c.model import build_model
 from a2c.rollout import build_collector
@@ -49,8 +50,8 @@ def loop(tmp_path_factory: pytest.TempPathFactory):
         make_vec_env(CATCH.env, seed=0) as envs,
         Writers(tmp_path_factory.mktemp("loop"), CATCH, Counters()) as writers,
     ):
-        learner = build_learner(CATCH, envs.observation_space, envs.num_actions)
-        yield Loop(CATCH, learner, build_collector(CATCH, envs, learner.act, learner.value), writers)
+        algorithm = build_algorithm(CATCH, envs.observation_space, envs.num_actions)
+        yield Loop(CATCH, algorithm, build_collector(CATCH, envs, algorithm.policy), writers)
 
 
 def shown(*arguments) -> list[str]:
@@ -145,10 +146,9 @@ def test_the_rows_sum_up_to_the_time_of_the_loop(loop):
         (lambda loop: loop.collector.envs._simulator, "reset", "resets"),
         (lambda loop: loop.collector.envs, "step", "Python"),
         (lambda loop: loop.collector, "collect", "Python"),
-        (lambda loop: loop.collector, "act", "transfer"),
-        (lambda loop: loop.learner, "_sample", "policy forward"),
-        (lambda loop: loop.learner, "update", "transfer"),
-        (lambda loop: loop.learner, "_update", "update"),
+        (lambda loop: loop.collector, "explore", "transfer"),
+        (lambda loop: loop.algorithm.policy.compiled["explore"], "execute", "policy forward"),
+        (lambda loop: loop.algorithm.learn.compiled, "execute", "update"),
         (lambda loop: loop.writers, "write", "logging"),
     ],
 )
@@ -170,19 +170,18 @@ def test_what_takes_time_is_seen_in_its_row(loop, find, name, row, monkeypatch):
     assert clock.seconds[row] >= sum(naps)
 
 
-def test_the_value_of_a_truncated_episode_is_forward_and_transfer(loop):
+def test_the_value_of_a_truncated_episode_is_forward(loop):
     clock = Clock()
     with clocks_on(clock, loop):
-        loop.collector.value(loop.collector.observations)
+        loop.algorithm.policy.value(loop.collector.observations)
     assert clock.seconds["policy forward"] > 0
-    assert clock.seconds["transfer"] > 0
 
 
 def test_groups_count_their_mean_and_wait_for_the_slowest(tmp_path):
     config = small_config()
     with make_env_groups(config.env, seed=0, groups=2) as envs, Writers(tmp_path, config, Counters()) as writers:
-        learner = build_learner(config, envs.observation_space, envs.num_actions)
-        loop = Loop(config, learner, build_collector(config, envs, learner.act, learner.value), writers)
+        algorithm = build_algorithm(config, envs.observation_space, envs.num_actions)
+        loop = Loop(config, algorithm, build_collector(config, envs, algorithm.policy), writers)
         slow, naps = envs.groups[1].envs._simulator, []
         step = slow.step
 
@@ -214,10 +213,10 @@ def test_the_floor_of_groups_is_what_all_of_them_do_at_a_time(tmp_path, monkeypa
     monkeypatch.setattr(RandomPlayer, "play", play)
     monkeypatch.setattr(bench, "matrix_rate", lambda precision: 7.0)
     with make_env_groups(config.env, seed=0, groups=2) as envs, Writers(tmp_path, config, Counters()) as writers:
-        learner = build_learner(config, envs.observation_space, envs.num_actions)
-        learner.parts = 2
+        algorithm = build_algorithm(config, envs.observation_space, envs.num_actions)
+        algorithm.parts = 2
         plain, clocked = (
-            Loop(config, learner, build_collector(config, envs, learner.act, learner.value), writers) for _ in range(2)
+            Loop(config, algorithm, build_collector(config, envs, algorithm.policy), writers) for _ in range(2)
         )
         first = next(iter(bench._rounds(plain, clocked, Clock(), 1, 1.0, lambda: None)))
     assert players == [2, 2]
@@ -226,14 +225,15 @@ def test_the_floor_of_groups_is_what_all_of_them_do_at_a_time(tmp_path, monkeypa
 
 
 def test_the_clocks_are_taken_off_again(loop):
-    owners = (loop, loop.learner, loop.collector, loop.collector.envs._simulator)
-    names = ("log", "update", "_sample", "_value", "_update", "act", "value", "step", "reset")
+    compiled = [*loop.algorithm.policy.compiled.values(), loop.algorithm.learn.compiled]
+    owners = (loop, *compiled, loop.collector, loop.collector.envs._simulator)
+    names = ("log", "execute", "explore", "step", "reset")
     parts = [(owner, name) for owner in owners for name in names if hasattr(owner, name)]
     before = [getattr(owner, name) for owner, name in parts]
     loop.run(1)
     with clocks_on(Clock(), loop):
         loop.run(1)
-        assert loop.learner._update != before[parts.index((loop.learner, "_update"))]
+        assert compiled[-1].execute != before[parts.index((compiled[-1], "execute"))]
     loop.run(1)
     assert [getattr(owner, name) for owner, name in parts] == before
 
@@ -252,7 +252,9 @@ def test_the_nature_network_by_hand():
     forward = first + second + third + dense + 2 * 512 * (6 + 1)
     assert sum(flops) == forward == 18_693_120
     # 5 steps are acted on, 6 are seen by the update, 5 of them learned from; the pixels need no gradient
-    assert 5 * bench.flops_per_step(model, 5) == pytest.approx((5 + 6 + 2 * 5) * forward - 5 * first, rel=1e-12)
+    assert 5 * bench.flops_per_step(model, A2CSection(rollout_length=5)) == pytest.approx(
+        (5 + 6 + 2 * 5) * forward - 5 * first, rel=1e-12
+    )
 
 
 @pytest.mark.parametrize("model", [{"name": "small", "conv_layers": [[4, 4, 4], [8, 4, 2]]}, {"name": "nature"}])
@@ -260,11 +262,11 @@ def test_the_count_is_that_of_the_compiled_graphs(model):
     config = small_config(model={"conv_layers": None, **model}, env={"screen_size": 84})
     t, b = config.algorithm.rollout_length, config.env.num_envs
     space = Box(0, 255, (84, 84, 4), np.uint8)
-    learner = build_learner(config, space, 6)
-    act = tf.function(learner.model).get_concrete_function(tf.TensorSpec((b, 84, 84, 4), tf.uint8))
-    update = tf.function(learner.apply_update).get_concrete_function(learner.trajectory_spec)
+    algorithm = build_algorithm(config, space, 6)
+    act = tf.function(algorithm.policy.model).get_concrete_function(tf.TensorSpec((b, 84, 84, 4), tf.uint8))
+    update = tf.function(algorithm.learn.apply).get_concrete_function(algorithm.learn.signature)
     counted = t * graph_flops(act) + graph_flops(update)
-    assert bench.flops_per_step(learner.model, t) == pytest.approx(counted / (t * b), rel=1e-12)
+    assert bench.flops_per_step(algorithm.policy.model, config.algorithm) == pytest.approx(counted / (t * b), rel=1e-12)
 
 
 def graph_flops(function) -> int:

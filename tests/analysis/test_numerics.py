@@ -3,13 +3,15 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from conftest import make_rollout
 from gymnasium.spaces import Box
 
 from a2c import runtime
+from a2c.algorithms.a2c import A2C
+from a2c.algorithms.algorithm import Algorithm, build_algorithm
 from a2c.analysis import numerics
 from a2c.config import Config, RuntimeConfig, build_config
-from a2c.learner import Learner, build_learner
-from a2c.trajectory import Trajectory
+from a2c.trajectory import Rollout
 
 T, B, A = 3, 2, 3
 VECTORS = Box(-1, 1, (4,), np.float32)
@@ -33,27 +35,13 @@ def config(mode: str, hidden_sizes: tuple[int, ...] = (4,), **optimizer) -> Conf
     return build_config(values, where="test")
 
 
-def learners(**settings) -> tuple[Learner, Learner]:
-    eager, graph = (build_learner(config(mode, **settings), VECTORS, A) for mode in ("eager", "graph"))
+def learners(**settings) -> tuple[Algorithm, Algorithm]:
+    eager, graph = (build_algorithm(config(mode, **settings), VECTORS, A) for mode in ("eager", "graph"))
     return eager, graph
 
 
-def trajectories(count: int) -> list[Trajectory]:
-    rng = np.random.default_rng(0)
-
-    def one() -> Trajectory:
-        return Trajectory(
-            observations=rng.normal(size=(T, B, 4)).astype(np.float32),
-            actions=rng.integers(A, size=(T, B)).astype(np.int32),
-            rewards=rng.normal(size=(T, B)).astype(np.float32),
-            discounts=np.full((T, B), 0.99, np.float32),
-            ends=np.zeros((T, B), bool),
-            final_values=np.zeros((T, B), np.float32),
-            behaviour_logits=np.zeros((T, B, A), np.float32),
-            bootstrap_observation=rng.normal(size=(B, 4)).astype(np.float32),
-        )
-
-    return [one() for _ in range(count)]
+def rollouts(count: int) -> list[Rollout]:
+    return [make_rollout(seed, VECTORS, A, T, B) for seed in range(count)]
 
 
 STAGES = (
@@ -65,7 +53,7 @@ VARIABLES = ["dense_1/kernel", "dense_1/bias", "value/kernel", "value/bias", "po
 
 def test_every_stage_is_named_in_the_order_of_computation():
     eager, graph = learners(name="adam")
-    found = [stage.stage for stage in numerics.find_where(eager, graph, trajectories(1)).stages]
+    found = [stage.stage for stage in numerics.find_where(eager, graph, rollouts(1)).stages]
     gradients = [f"gradient {path}" for path in reversed(VARIABLES)]
     clipped = [f"clipped_gradient {path}" for path in reversed(VARIABLES)]
     slots = [name for name in found if name.startswith("slot")]
@@ -103,7 +91,7 @@ def adams():
     """Learners, how they begin, and what they learn from."""
     runtime.setup(RuntimeConfig())
     both = learners(name="adam")
-    return both, tuple(map(numerics.snapshot, both)), trajectories(1)
+    return both, tuple(map(numerics.snapshot, both)), rollouts(1)
 
 
 def assert_found(planted, both, starts, data):
@@ -127,7 +115,7 @@ def assert_found(planted, both, starts, data):
 )
 def test_one_ulp_planted_at_any_stage_is_found_at_exactly_that_stage(optimizer, left_out, stages):
     """Of the stages that each variable has, the first variable's and the last one's; the slow suite has all."""
-    both, data = learners(name=optimizer), trajectories(1)
+    both, data = learners(name=optimizer), rollouts(1)
     starts = tuple(map(numerics.snapshot, both))
     names = [stage.stage for stage in numerics.find_where(*both, data).stages]
     if optimizer == "rmsprop":
@@ -140,22 +128,22 @@ def test_one_ulp_planted_at_any_stage_is_found_at_exactly_that_stage(optimizer, 
 
 def test_equal_modes_are_called_equal_and_updated_as_often_as_asked():
     eager, graph = learners()
-    where = numerics.find_where(eager, graph, trajectories(4))
+    where = numerics.find_where(eager, graph, rollouts(4))
     assert (where.update, where.updates, where.first) == (None, 4, None)
     assert where.differing_variables == where.changed_by_observing == ()
-    assert int(graph.optimizer.iterations) == 1  # left after the first update, which was looked at again
+    assert int(graph.learn.optimizer.iterations) == 1  # left after the first update, which was looked at again
 
 
 def test_the_update_that_differs_is_named_and_looked_at_from_the_weights_before_it():
     """What is planted here is no stage: from the third update on the graph learns at another rate."""
     eager, graph = learners(name="adam")
-    data = trajectories(4)
+    data = rollouts(4)
 
     def changing():
-        for number, trajectory in enumerate(data, 1):
+        for number, rollout in enumerate(data, 1):
             if number == 3:
-                graph.optimizer.learning_rate.assign(0.02)
-            yield trajectory
+                graph.learn.optimizer.learning_rate.assign(0.02)
+            yield rollout
 
     where = numerics.find_where(eager, graph, changing())
     assert (where.update, where.updates, where.first) == (3, 3, "slot learning_rate")
@@ -165,11 +153,11 @@ def test_the_update_that_differs_is_named_and_looked_at_from_the_weights_before_
 
 def test_what_fast_graphs_do_to_tanh_is_found_in_the_logits():
     runtime.setup(RuntimeConfig(numerics="fast"))
-    where = numerics.find_where(*learners(hidden_sizes=(64, 64)), trajectories(1))
+    where = numerics.find_where(*learners(hidden_sizes=(64, 64)), rollouts(1))
     assert (where.update, where.first) == (1, "logits")
 
 
-class Shy(Learner):
+class Shy(A2C):
     """Adds a layer whose product, bias and tanh a graph fuses, unless somebody reads what is between them."""
 
     def _forward(self, trajectory, tap):
@@ -184,22 +172,22 @@ MIXING = np.random.default_rng(1).normal(size=(A, A)).astype(np.float32)
 
 def test_the_reader_is_told_when_looking_changed_the_result(monkeypatch):
     runtime.setup(RuntimeConfig(numerics="fast"))
-    monkeypatch.setattr("a2c.learner.Learner", Shy)
-    where = numerics.find_where(*learners(hidden_sizes=(), name="adam"), trajectories(1))
+    monkeypatch.setattr("a2c.algorithms.a2c.A2C", Shy)
+    where = numerics.find_where(*learners(hidden_sizes=(), name="adam"), rollouts(1))
     assert (where.update, where.first) == (1, None)
-    assert "weight policy/kernel" in where.changed_by_observing
+    assert any(name.startswith("weight policy") for name in where.changed_by_observing)
 
 
 def test_growth_measures_weights_and_moments_of_the_same_updates():
     eager, graph = learners(name="adam")
     assert all(
         group == numerics.Distance(0.0, 0.0)
-        for update in numerics.growth(eager, graph, trajectories(3))
+        for update in numerics.growth(eager, graph, rollouts(3))
         for group in update.values()
     )
     eager, graph = learners(name="adam")
-    graph.model.get_layer("policy").bias.assign([1e-3, 0.0, 0.0])
-    first, second = numerics.growth(eager, graph, trajectories(2))
+    graph.policy.model.get_layer("policy").bias.assign([1e-3, 0.0, 0.0])
+    first, second = numerics.growth(eager, graph, rollouts(2))
     assert set(first) == {"weights", "momentum", "velocity"}
     assert 0 < first["weights"].relative < 1e-2
     assert first["weights"].max_abs == pytest.approx(1e-3, rel=0.1)
@@ -207,10 +195,10 @@ def test_growth_measures_weights_and_moments_of_the_same_updates():
 
 
 def test_agreement_counts_variables_after_the_first_and_after_the_last_update():
-    assert numerics.agree(*learners(name="adam"), trajectories(3)) == numerics.Agreement(3, 20, 20, 20)
+    assert numerics.agree(*learners(name="adam"), rollouts(3)) == numerics.Agreement(3, 20, 20, 20)
     eager, graph = learners(name="adam")
-    graph.model.get_layer("value").bias.assign([1e-7])
-    found = numerics.agree(eager, graph, trajectories(3))
+    graph.policy.model.get_layer("value").bias.assign([1e-7])
+    found = numerics.agree(eager, graph, rollouts(3))
     assert found.equal <= found.equal_after_one < 20
     assert not found.complete
     assert not numerics.Agreement(updates=2, variables=5, equal_after_one=4, equal=5).complete
@@ -261,14 +249,14 @@ def test_a_stage_of_nans_is_a_difference_without_end():
     assert found.max_abs == np.inf
 
 
-def test_recorded_trajectories_come_back_as_they_were(tmp_path):
+def test_recorded_rollouts_come_back_as_they_were(tmp_path):
     recorded = numerics.record(
         build_config({"env": {"id": "CartPole-v1", "num_envs": 2}, "algorithm": {"rollout_length": 4}}, where="test"), 3
     )
-    numerics.save_trajectories(tmp_path / "t.npz", recorded)
-    loaded = numerics.load_trajectories(tmp_path / "t.npz", 2)
+    numerics.save_rollouts(tmp_path / "t.npz", recorded)
+    loaded = numerics.load_rollouts(tmp_path / "t.npz", 2)
     assert len(loaded) == 2
     for ours, theirs in zip(loaded, recorded, strict=False):
-        for name, array in ours._asdict().items():
-            np.testing.assert_array_equal(array, getattr(theirs, name))
+        for name, array in ours.arrays().items():
+            np.testing.assert_array_equal(array, theirs.arrays()[name])
     assert not np.array_equal(recorded[0].observations, recorded[1].observations)

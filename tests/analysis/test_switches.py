@@ -99,12 +99,12 @@ def test_switches_reach_tensorflow():
 
 PLANTED = """
 import sys
-import a2c.learner
-class Planted(a2c.learner.Learner):
+import a2c.algorithms.a2c
+class Planted(a2c.algorithms.a2c.A2C):
     def _forward(self, trajectory, tap):
         logits, values, bootstrap_value = super()._forward(trajectory, tap)
         return logits / 3.0, values, bootstrap_value  # folded into a product with 1 / 3, which rounds otherwise
-a2c.learner.Learner = Planted
+a2c.algorithms.a2c.A2C = Planted
 from a2c.analysis import worker
 worker.main(*sys.argv[1:])
 """
@@ -120,15 +120,15 @@ def test_a_pass_that_was_planted_is_named(tmp_path):
         "optimizer": {"name": "adam", "learning_rate": 0.05},
     }
     (tmp_path / "config.yaml").write_text(json.dumps(values))
-    trajectories = numerics.record(build_config(values, where="test"), 3)
-    numerics.save_trajectories(tmp_path / "trajectories.npz", trajectories)
+    rollouts = numerics.record(build_config(values, where="test"), 3)
+    numerics.save_rollouts(tmp_path / "rollouts.npz", rollouts)
     (tmp_path / "planted.py").write_text(PLANTED)
 
     def trial(sets, program=("planted.py",)):
         running = []
         for number, off in enumerate(sets):
             output = tmp_path / f"{len(off)}-{number}.json"
-            files = [str(tmp_path / "config.yaml"), str(tmp_path / "trajectories.npz"), str(output)]
+            files = [str(tmp_path / "config.yaml"), str(tmp_path / "rollouts.npz"), str(output)]
             command = [sys.executable, *program, "agree", *files, "3", *off]
             environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **sw.environment(off)}
             running.append((subprocess.Popen(command, cwd=tmp_path, env=environment), output))

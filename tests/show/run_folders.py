@@ -2,15 +2,15 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 import yaml
 from conftest import small_config
 
+from a2c.algorithms.sections import A2CSection
 from a2c.config import SCHEMA, dump_config
-from a2c.metrics import Record
+from a2c.metrics import RUN_COLUMNS
 
 STEPS = 100  # agent steps between two lines
 
@@ -31,10 +31,10 @@ def make_run(
 
 def record(env_steps: int, value: float | None) -> dict[str, Any]:
     """A line of metrics; all quantities that say nothing of the agent's score are 1."""
-    values = {column.name: 1.0 for column in fields(Record)}
+    values = dict.fromkeys([*RUN_COLUMNS, *(metric.name for metric in A2CSection.METRICS)], 1.0)
     values |= {"env_steps": env_steps, "frames": 4 * env_steps, "seconds": env_steps / 50, "updates": env_steps // 10}
     values |= {"episodes": env_steps // 10, "episode_return_mean": value}
-    return asdict(Record(**values))
+    return values
 
 
 def evaluation(env_steps: int, mean: float, **changes: Any) -> dict[str, Any]:

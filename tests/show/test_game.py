@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from conftest import small_config
 
+from a2c.algorithms.algorithm import algorithm_class
+from a2c.algorithms.policy import ActorCriticPolicy
 from a2c.config import Config, UserError
 from a2c.envs import make_filmed_env
 from a2c.evaluation import PlayedGame, evaluation_envs, play
-from a2c.learner import Learner, build_learner
 from a2c.show.game import Step, choose, replay, think
 from a2c.trajectory import Episode
 
@@ -33,10 +34,10 @@ SETTINGS = {
 EAGER = {"mode": "eager"}  # nothing is traced, which takes a second
 
 
-def played(config: Config, episodes: int = 2, *, greedy: bool = False) -> tuple[Learner, list[PlayedGame]]:
+def played(config: Config, episodes: int = 2, *, greedy: bool = False) -> tuple[ActorCriticPolicy, list[PlayedGame]]:
     with evaluation_envs(config, episodes, 3) as envs:
-        learner = build_learner(config, envs.observation_space, envs.num_actions)
-        return learner, play(learner, envs, episodes, greedy=greedy, seed=3)
+        policy = algorithm_class(config).build_policy(config, envs.observation_space, envs.num_actions)
+        return policy, play(policy, envs, episodes, greedy=greedy, seed=3)
 
 
 def replayed(config: Config, game: PlayedGame) -> list[Step]:
@@ -132,32 +133,33 @@ def test_a_game_that_goes_another_way_is_refused(change):
         replayed(config, PlayedGame(episode, actions))
 
 
-def test_the_network_says_what_the_learner_says():
+def test_the_network_says_what_the_policy_says():
     config = small_config(env={"max_frames_per_episode": 120})
-    learner, (game, _) = played(config)
+    policy, (game, _) = played(config)
     steps = replayed(config, game)
-    thoughts = think(learner, config, steps)
+    thoughts = think(policy, config, steps)
     observations = np.stack([step.observation for step in steps])
-    _, logits = learner.act(observations, np.zeros(2, np.int64))
+    _, said = policy.explore(observations, np.zeros(2, np.int64))
+    logits = said["logits"]
     shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     np.testing.assert_allclose(thoughts.probabilities, shares, rtol=1e-5)
-    np.testing.assert_allclose(thoughts.values, learner.value(observations), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(thoughts.values, policy.value(observations), rtol=1e-4, atol=1e-6)
     assert thoughts.effects is None
 
 
 def test_a_network_that_gives_no_numbers_is_told():
     config = small_config(env={"id": "Catch"})
-    learner, (game, _) = played(config)
-    for variable in learner.model.variables:
+    policy, (game, _) = played(config)
+    for variable in policy.model.variables:
         variable.assign(np.full(variable.shape, np.nan))
     with pytest.raises(UserError, match="are not finite"):
-        think(learner, config, replayed(config, game))
+        think(policy, config, replayed(config, game))
 
 
 def test_a_greedy_game_takes_the_most_probable_action():
     config = small_config(env={"max_frames_per_episode": 120})
-    learner, (game, _) = played(config, greedy=True)
-    thoughts = think(learner, config, replayed(config, game))
+    policy, (game, _) = played(config, greedy=True)
+    thoughts = think(policy, config, replayed(config, game))
     np.testing.assert_array_equal(thoughts.probabilities.argmax(axis=1), game.actions)
 
 
@@ -165,7 +167,7 @@ def test_a_greedy_game_takes_the_most_probable_action():
 def test_what_came_is_what_the_values_are_trained_on(cut):
     """By hand, from the last step to the first; Breakout's rewards of 4 and 7 count as 1, and a lost life as an end."""
     config = small_config(env={"id": "Breakout", "cut_on_life_loss": cut}, runtime=EAGER)
-    learner, (game, _) = played(config)
+    policy, (game, _) = played(config)
     steps = replayed(config, game)
     rewards = [step.reward for step in steps]
     rewards[3], rewards[40] = 7.0, -4.0
@@ -174,16 +176,16 @@ def test_what_came_is_what_the_values_are_trained_on(cut):
     for step in reversed(steps):
         after = np.sign(step.reward) + 0.99 * (0.0 if step.terminated or (cut and step.life_lost) else after)
         wanted.append(after)
-    np.testing.assert_allclose(think(learner, config, steps).returns, wanted[::-1], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(think(policy, config, steps).returns, wanted[::-1], rtol=1e-5, atol=1e-6)
 
 
 def test_what_came_goes_on_behind_a_time_limit():
     config = small_config(env={"max_frames_per_episode": 40}, runtime=EAGER)
-    learner, (game, _) = played(config)
+    policy, (game, _) = played(config)
     steps = replayed(config, game)
-    (value,) = learner.value(steps[-1].next_observation[None])
+    (value,) = policy.value(steps[-1].next_observation[None])
     assert steps[-1].truncated
-    assert think(learner, config, steps).returns[0] == pytest.approx(0.99 ** len(steps) * value, rel=1e-4)
+    assert think(policy, config, steps).returns[0] == pytest.approx(0.99 ** len(steps) * value, rel=1e-4)
 
 
 def test_the_best_the_worst_and_the_median_game():

@@ -12,8 +12,9 @@ import pytest
 from matplotlib.colors import to_hex
 from run_folders import evaluation, make_run
 
+from a2c.algorithms.sections import A2CSection
 from a2c.config import UserError
-from a2c.show.curves import QUANTITIES, WHAT, make_panels, smooth
+from a2c.show.curves import RETURN, SPEED, make_panels, smooth
 from a2c.show.plot import check_target, draw, save
 from a2c.show.runs import group, read_runs
 from a2c.show.style import COLOURS, line, markers, render
@@ -178,10 +179,11 @@ def test_each_run_is_smoothed_before_the_median_is_taken(tmp_path):
 def test_games_have_panels_of_their_own_and_quantities_too(tmp_path):
     paths = [make_run(tmp_path / name, RISE, env={"id": name}) for name in ("Pong", "Breakout")]
     panels = make_panels(read_runs(paths), "all", "steps", 0)
-    assert [(panel.env_id, panel.quantity) for panel in panels] == [
-        (env_id, quantity) for env_id in ("Pong", "Breakout") for quantity in QUANTITIES
-    ]
-    assert set(WHAT["return"] + WHAT["losses"] + WHAT["speed"]) == set(WHAT["all"])
+    losses = [metric.name for metric in A2CSection.METRICS if metric.plotted]
+    quantities = {"all": [RETURN, *losses, SPEED], "losses": losses, "return": [RETURN], "speed": [SPEED]}
+    for what, wanted in quantities.items():
+        found = [(panel.env_id, panel.quantity) for panel in make_panels(read_runs(paths), what, "steps", 0)]
+        assert found == [(env_id, quantity) for env_id in ("Pong", "Breakout") for quantity in wanted]
     axes = draw(panels, "steps", 0).axes
     assert [each.get_title() for each in axes[::7]] == ["Pong", "Breakout"]
 

@@ -239,7 +239,7 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing(
 
 
 def test_an_agent_whose_weights_do_not_fit_leaves_no_folder(tmp_path, catch_run, monkeypatch):
-    monkeypatch.setattr("a2c.show.watch.restored_learner", lambda *_: (_ for _ in ()).throw(UserError("no")))
+    monkeypatch.setattr("a2c.show.watch.restored_policy", lambda *_: (_ for _ in ()).throw(UserError("no")))
     with pytest.raises(UserError, match="no"):
         make_video(Request(catch_run), tmp_path / "a" / "b")
     assert list(tmp_path.iterdir()) == []
