@@ -134,7 +134,7 @@ def test_a_truth_value_is_no_number(key):
 
 def test_a_key_with_one_letter_less_gets_the_right_one_suggested():
     for key in all_keys():
-        for i in range(len(key)):
+        for i in range(len(key) % 3, len(key), 3):
             typo = key[:i] + key[i + 1 :]
             with pytest.raises(UserError) as error:
                 load_config(config="atari", assignments=[f"{typo}=1"])

@@ -112,12 +112,12 @@ def test_our_losses_refuse_the_shapes_of_the_mistake():
 @pytest.fixture(scope="module")
 def compared() -> tuple[BanditResult, int]:
     calls: list[None] = []
-    return compare_losses(seeds=[0, 1, 2], on_progress=lambda: calls.append(None)), len(calls)
+    return compare_losses(seeds=[0, 1], on_progress=lambda: calls.append(None)), len(calls)
 
 
 def test_the_loop_and_the_arrays_learn_the_better_arm_and_the_mistake_does_not(compared):
     result, _ = compared
-    assert result.learned == {"loop": 3, "array": 3, "broadcast mistake": 0}
+    assert result.learned == {"loop": 2, "array": 2, "broadcast mistake": 0}
     assert min(result.final_probabilities["loop"] + result.final_probabilities["array"]) > 0.95
     assert max(result.final_probabilities["broadcast mistake"]) < 0.75
 
@@ -125,8 +125,8 @@ def test_the_loop_and_the_arrays_learn_the_better_arm_and_the_mistake_does_not(c
 def test_the_loop_and_the_arrays_see_the_same_pulls_and_learn_the_same(compared):
     result, _ = compared
     curves = {(curve.loss, curve.seed): np.array(curve.probabilities) for curve in result.curves}
-    assert set(curves) == set(itertools.product(LOSSES, (0, 1, 2)))
-    for seed in (0, 1, 2):
+    assert set(curves) == set(itertools.product(LOSSES, (0, 1)))
+    for seed in (0, 1):
         assert curves["loop", seed].shape == (result.updates,)
         np.testing.assert_allclose(curves["loop", seed], curves["array", seed], atol=1e-5)
         assert np.abs(curves["broadcast mistake", seed] - curves["array", seed]).max() > 0.1
@@ -146,15 +146,15 @@ def test_learning_is_gradient_descent_on_pulls_of_ones_own():
 
 def test_a_comparison_says_how_far_the_losses_are_apart(compared):
     result, progress = compared
-    assert progress == 9
+    assert progress == 6
     assert largest_gap([Gap(1, 4), Gap(3, 2)]) == Gap(3, 4)
     assert 0 <= result.loop_from_array.loss < 1e-6
     assert 0 < result.loop_from_array.gradients < 1e-6
     assert result.mistake_from_array.loss > 1e-5
     assert result.mistake_from_array.gradients > 0.01
-    assert "loop 3, array 3, broadcast mistake 0" in result.sentences()[-1]
+    assert "loop 2, array 2, broadcast mistake 0" in result.sentences()[-1]
     headings, rows = result.table()
-    assert [row[:2] for row in rows] == [("loop", "3 of 3"), ("array", "3 of 3"), ("broadcast mistake", "0 of 3")]
+    assert [row[:2] for row in rows] == [("loop", "2 of 2"), ("array", "2 of 2"), ("broadcast mistake", "0 of 2")]
     assert {len(row) for row in rows} == {len(headings)}
 
 

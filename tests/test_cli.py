@@ -210,6 +210,7 @@ def test_eval_refuses_a_target_it_cannot_write(run_cli, trained, tmp_path):
     assert "a folder that exists" in result.stderr
 
 
+@pytest.mark.integration
 def test_bench_writes_what_a_later_one_compares_with_and_leaves_nothing_else(run_cli, tmp_path):
     settings = ("bench", "--env", "Chain", "--steps", "800")
     first = run_cli(*settings, "--json", "a.json", cwd=tmp_path)

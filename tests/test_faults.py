@@ -129,6 +129,7 @@ def test_skipping_applies_nothing_and_goes_on(run_dir, tmp_path):
     assert weights(run_dir) == weights(tmp_path / "before")
 
 
+@pytest.mark.integration
 def test_a_run_that_was_stopped_goes_on_with_skipping_and_can_be_repeated_from_its_incident(run_dir):
     config = sick_config("reward")
     with pytest.raises(UserError, match="not finite"):

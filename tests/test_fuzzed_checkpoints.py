@@ -260,6 +260,7 @@ def test_a_sample_of_mutated_checkpoints_does_no_harm(run, tmp_path):
     assert seen["sealed fine"] > 5  # other numbers in the right places are a checkpoint like any other
 
 
+@pytest.mark.integration
 def test_a_sample_of_mutated_run_folders_does_no_harm(run, tmp_path):
     seen = fuzz_folders(run, tmp_path, folders=8, seed=0)
     assert seen["fine"] and seen["refused"]

@@ -16,6 +16,7 @@ def test_catch_is_learned_in_seconds(run_dir, mode):
     assert train(config, run_dir).counters.return_mean > 0.8
 
 
+@pytest.mark.integration
 def test_the_bandit_is_learned_with_the_classic_recipe(run_dir):
     """The arms pay 0.2 and 0.8; chance scores 0.5."""
     config, _ = load_config(env_id="Bandit", overrides={"total_env_steps": 40_000})

@@ -104,7 +104,7 @@ def test_eager_and_graph_give_the_same_run_bit_for_bit(plain, tmp_path):
     assert_same_bits(tmp_path / "eager", plain)
 
 
-@pytest.mark.parametrize("env_id", ["Pong", "Chain"])
+@pytest.mark.parametrize("env_id", ["Pong", pytest.param("Chain", marks=pytest.mark.integration)])
 def test_a_resumed_run_has_the_bits_of_one_never_stopped(tmp_path, env_id):
     """Stopped off every schedule, in the middle of episodes, with the linear schedule and Adam's moments running."""
     env = {"id": env_id}
@@ -261,7 +261,7 @@ def test_evaluations_beside_a_run_are_in_its_logs_and_change_none_of_its_bits(ju
     assert evaluation_scalars(judged) == [(one["env_steps"], np.float32(one["mean"])) for one in written]
 
 
-@pytest.mark.parametrize("at", [128, 320])
+@pytest.mark.parametrize("at", [pytest.param(128, marks=pytest.mark.integration), 320])
 def test_an_evaluation_that_a_signal_cuts_short_is_made_up_for(judged, tmp_path, at):
     """Be it the last one, after which nothing is trained; those of before are neither lost nor repeated."""
     config = small_config(env={"id": "Catch"}, evaluation=JUDGED)

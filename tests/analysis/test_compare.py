@@ -64,6 +64,7 @@ def test_a_stopped_comparison_trains_what_is_missing_and_only_its_folder_is_take
         compare_values(second, "optimizer.learning_rate=1e-3,0.2")
 
 
+@pytest.mark.integration
 def test_configurations_of_different_lengths_are_compared_up_to_the_shorter(tmp_path, tiny):
     longer = {**TINY, "algorithm": {"rollout_length": 4}, "total_env_steps": 640}
     (tmp_path / "other.yaml").write_text(yaml.safe_dump(longer))
