@@ -5,15 +5,31 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from a2c.config import Config, UserError, load_config
+from a2c.extensions import trust
 
 if TYPE_CHECKING:
-    from a2c.evaluation import EvalResult, evaluate
-    from a2c.training import TrainSummary, train
+    from a2c.evaluation.evaluate import EvalResult, evaluate
+    from a2c.run.training import TrainSummary, train
 
 __version__ = "0.1.0"
-__all__ = ["Config", "EvalResult", "TrainSummary", "UserError", "__version__", "evaluate", "load_config", "train"]
+__all__ = [
+    "Config",
+    "EvalResult",
+    "TrainSummary",
+    "UserError",
+    "__version__",
+    "evaluate",
+    "load_config",
+    "train",
+    "trust",
+]
 
-_LAZY = {"train": "training", "TrainSummary": "training", "evaluate": "evaluation", "EvalResult": "evaluation"}
+_LAZY = {
+    "train": "run.training",
+    "TrainSummary": "run.training",
+    "evaluate": "evaluation.evaluate",
+    "EvalResult": "evaluation.evaluate",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -33,7 +33,7 @@ from install import HERE, LeftOutError, last_error, virtual_environment
 
 from a2c.config import UserError, dump_config, load_config, nearest
 from a2c.envs import Game, atari_game, game_names
-from a2c.machine import processor
+from a2c.execution.machine import processor
 
 Round = dict[str, dict[str, float]]  # contestant -> what was measured
 

@@ -47,7 +47,7 @@ def main() -> None:
 
 def measure(given: argparse.Namespace, workers: int) -> dict[str, float]:
     """One round of so many workers, as the chief measures it."""
-    from a2c.launch import launch
+    from a2c.execution.launch import launch
 
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "chief.json")
@@ -94,12 +94,13 @@ def work(env: str, preset: str, updates: int, file: Path) -> None:
 
     quietly("a2c.learner")  # without TensorFlow's words
 
-    from a2c.config import load_config
-    from a2c.envs import make_vec_env
     from a2c.learner import build_learner
-    from a2c.replicas import open_replicas
-    from a2c.rollout import build_collector
-    from a2c.runtime import setup
+
+    from a2c.config import load_config
+    from a2c.data.collector import build_collector
+    from a2c.envs import make_vec_env
+    from a2c.execution.replicas import open_replicas
+    from a2c.execution.runtime import setup
 
     config, _ = load_config(config=preset, env_id=env, overrides={"runtime.strategy": "multiworker"})
     setup(config.runtime)

@@ -16,7 +16,7 @@ from gymnasium.spaces import Box
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from a2c.config import Config, RuntimeConfig, build_config
-from a2c.trajectory import Rollout
+from a2c.data.rollout import Rollout
 
 T, B, A = 6, 5, 3
 GAMMA = 0.9
@@ -189,7 +189,7 @@ def pong_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def watchable(factory: pytest.TempPathFactory, env_id: str, **sections: Any) -> Path:
     """A run folder, after a moment of training."""
-    from a2c.training import train  # imports TensorFlow: most files do without it here
+    from a2c.run.training import train  # imports TensorFlow: most files do without it here
 
     folder = factory.mktemp("watchable") / "run"
     sections = {"total_env_steps": 64, "logging": {"tensorboard": False}, **sections}

@@ -16,8 +16,8 @@ from gymnasium.spaces import Box
 
 from a2c.algorithms.algorithm import Algorithm, build_algorithm
 from a2c.config import Config, RuntimeConfig, build_config
-from a2c.replicas import ALONE, Replicas
-from a2c.runtime import setup
+from a2c.execution.replicas import ALONE, Replicas
+from a2c.execution.runtime import setup
 
 B, T, A, UPDATES = 8, 5, 3, 10
 PIXELS = Box(0, 255, (20, 20, 2), np.uint8)

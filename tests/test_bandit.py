@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from a2c.analysis.bandit import (
+from a2c.algorithms.losses import a2c_loss, policy_gradient_loss
+from a2c.analysis.studies.bandit import (
     LOSSES,
     PAYS,
     PULLS,
@@ -29,7 +30,6 @@ from a2c.analysis.bandit import (
     loss_and_gradients,
     random_pulls,
 )
-from a2c.losses import a2c_loss, policy_gradient_loss
 
 COEFS = {"value_loss_coef": 0.5, "entropy_coef": 0.01}
 SEEDS = range(4)

@@ -10,14 +10,14 @@ import pytest
 from conftest import small_config
 
 from a2c.algorithms.algorithm import build_algorithm
-from a2c.archive import read_archive, write_archive
-from a2c.checkpoint import BEST, Checkpoints, find_checkpoint, read_checkpoint, step_file, step_files
 from a2c.config import Config, UserError
+from a2c.data.collector import build_collector
 from a2c.envs import make_vec_env
-from a2c.evaluation import evaluate
-from a2c.metrics import Counters
-from a2c.rollout import build_collector
-from a2c.training import train
+from a2c.evaluation.evaluate import evaluate
+from a2c.run.archive import read_archive, write_archive
+from a2c.run.checkpoint import BEST, Checkpoints, find_checkpoint, read_checkpoint, step_file, step_files
+from a2c.run.metrics import Counters
+from a2c.run.training import train
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from conftest import small_config
 
 import a2c
 from a2c.cli import main
-from a2c.training import train
+from a2c.run.training import train
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 import pytest
 from conftest import heed_sigint
 
-from a2c.cluster import Cluster, find_cluster, listen, obstacle
 from a2c.config import UserError
+from a2c.execution.cluster import Cluster, find_cluster, listen, obstacle
 
 A, B, C = "host-1.svc.cluster.local:2222", "10.0.0.2:2222", "[fe80::1]:65535"
 WORKER = {"type": "worker", "index": 0}
@@ -388,7 +388,7 @@ def test_a_call_that_reaches_the_caller_itself_is_not_taken_for_a_worker():
 
 
 WAITER = """
-from a2c.cluster import Cluster
+from a2c.execution.cluster import Cluster
 print("waiting", flush=True)
 Cluster(("127.0.0.1:{}", "127.0.0.1:{}"), 0, "TF_CONFIG").meet(100)
 """
@@ -410,6 +410,7 @@ def test_a_signal_ends_the_wait_at_once(number):
 
 
 def test_no_tensorflow_is_imported_to_find_a_cluster():
-    program = "import sys, a2c.cluster, a2c.launch; a2c.cluster.find_cluster(); assert 'tensorflow' not in sys.modules"
+    program = "import sys, a2c.execution.cluster, a2c.execution.launch; a2c.execution.cluster.find_cluster(); "
+    program += "assert 'tensorflow' not in sys.modules"
     environment = {**os.environ, "TF_CONFIG": json.dumps({"cluster": {"worker": [A]}, "task": WORKER})}
     subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=60)

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from a2c import cli, machine
+from a2c import cli
 from a2c.analysis import doctor
 from a2c.analysis.doctor import Finding, examine, run_check
+from a2c.execution import machine
 
 
 def find(findings, check: str) -> Finding:
@@ -160,7 +161,7 @@ def test_eager_execution_that_differs_from_graphs_is_found(monkeypatch):
     """TensorFlow as it is by default, which a2c takes for exact here; a resumed run has the same bits even so."""
     import tensorflow as tf
 
-    from a2c import runtime
+    from a2c.execution import runtime
 
     passes = dict.fromkeys(runtime.INEXACT_PASSES, True)
     tf.config.optimizer.set_experimental_options(passes)

@@ -14,13 +14,13 @@ import tensorflow as tf
 from conftest import small_config
 from gymnasium.spaces import Box, Discrete
 
-from a2c.archive import read_archive, write_archive
-from a2c.checkpoint import find_checkpoint, find_runs, restored_policy, run_folder, step_files
 from a2c.config import EnvConfig, UserError, load_config
 from a2c.envs import atari_game, episode_seed, games, published_a2c
-from a2c.evaluation import evaluate, games_to_play, write_results
-from a2c.scores import PROTOCOLS, PUBLISHED, mean_interval, protocol_name, references
-from a2c.training import train
+from a2c.evaluation.evaluate import evaluate, games_to_play, write_results
+from a2c.evaluation.scores import PROTOCOLS, PUBLISHED, mean_interval, protocol_name, references
+from a2c.run.archive import read_archive, write_archive
+from a2c.run.checkpoint import find_checkpoint, find_runs, restored_policy, run_folder, step_files
+from a2c.run.training import train
 
 
 class Long(gym.Env):
@@ -193,7 +193,7 @@ def test_a_result_goes_where_it_is_sent(tmp_path, breakout):
     assert json.loads((tmp_path / "one.json").read_text()) == json.loads(json.dumps(asdict(result)))
     link = tmp_path / "stdout"
     link.symlink_to("/dev/stdout")
-    code = f"from a2c.files import write_result; import pathlib; write_result(pathlib.Path({str(link)!r}), 'said')"
+    code = f"from a2c.run.files import write_result; import pathlib; write_result(pathlib.Path({str(link)!r}), 'said')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout == "said", done.stderr
     assert link.is_symlink()
@@ -209,7 +209,7 @@ def test_json_has_no_numbers_that_json_does_not_know(tmp_path, breakout):
 def test_a_result_sent_to_stdout_stands_behind_what_was_printed(tmp_path):
     """Be it a file, which opening it anew would cut."""
     code = (
-        "from a2c.files import write_result; import pathlib; print('first', flush=True);"
+        "from a2c.run.files import write_result; import pathlib; print('first', flush=True);"
         "write_result(pathlib.Path('/dev/stdout'), 'second\\n'); print('third')"
     )
     with (tmp_path / "out").open("w") as out:

@@ -9,11 +9,11 @@ import tensorflow as tf
 from conftest import VECTORS, A, make_trajectory, run_config
 from gymnasium.spaces import Box
 
-from a2c import runtime
 from a2c.algorithms.a2c import Trajectory
 from a2c.algorithms.algorithm import build_algorithm
 from a2c.config import Config, RuntimeConfig
-from a2c.model import Bias, MaxPool
+from a2c.execution import runtime
+from a2c.networks.model import Bias, MaxPool
 
 pytestmark = pytest.mark.usefixtures("exact_numerics")
 

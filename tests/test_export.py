@@ -18,13 +18,13 @@ import numpy as np
 import pytest
 from conftest import small_config
 
-from a2c import export as exporting
-from a2c.checkpoint import find_checkpoint, restored_policy
 from a2c.cli import main
 from a2c.config import Config, CrashError, UserError
 from a2c.envs import action_names, make_vec_env
-from a2c.export import export
-from a2c.training import train
+from a2c.export import export as exporting
+from a2c.export.export import export
+from a2c.run.checkpoint import find_checkpoint, restored_policy
+from a2c.run.training import train
 
 PIXELS, PRECISIONS = ("scaled", "standardized"), ("float32", "mixed_bfloat16")
 NETWORKS = {

@@ -19,14 +19,15 @@ import pytest
 from conftest import Ended, heed_sigint, small_config
 from gymnasium.spaces import Box, Discrete
 
-from a2c.archive import read_archive, write_archive
-from a2c.checkpoint import find_checkpoint, find_runs, read_checkpoint, step_files
 from a2c.config import Config, CrashError, UserError
-from a2c.evaluation import evaluate
-from a2c.incident import KEPT, SKIPPED_IN_A_ROW
-from a2c.lock import FolderLock
-from a2c.progress import Progress
-from a2c.training import StopSignal, train
+from a2c.evaluation.evaluate import evaluate
+from a2c.run.archive import read_archive, write_archive
+from a2c.run.checkpoint import find_checkpoint, find_runs, read_checkpoint, step_files
+from a2c.run.incident import KEPT, SKIPPED_IN_A_ROW
+from a2c.run.lock import FolderLock
+from a2c.run.progress import Progress
+from a2c.run.signals import StopSignal
+from a2c.run.training import train
 
 TIMES = ("seconds", "steps_per_second")
 

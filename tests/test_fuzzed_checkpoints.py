@@ -14,14 +14,14 @@ import pytest
 from conftest import small_config
 
 from a2c.algorithms.algorithm import build_algorithm
-from a2c.archive import read_archive, write_archive
-from a2c.checkpoint import Checkpoints, Saved, read_checkpoint, step_files
 from a2c.config import Config, UserError, build_config
+from a2c.data.collector import build_collector
 from a2c.envs import make_vec_env
-from a2c.evaluation import evaluate
-from a2c.metrics import Counters
-from a2c.rollout import build_collector
-from a2c.training import train
+from a2c.evaluation.evaluate import evaluate
+from a2c.run.archive import read_archive, write_archive
+from a2c.run.checkpoint import Checkpoints, Saved, read_checkpoint, step_files
+from a2c.run.metrics import Counters
+from a2c.run.training import train
 
 PATIENCE = 60  # seconds for one file: more is a hang
 ROOM = 1_000_000  # KiB that may be taken besides

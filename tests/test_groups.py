@@ -17,22 +17,22 @@ from conftest import VECTORS, A, make_trajectory, run_config, small_config
 from gymnasium.spaces import Box
 
 import a2c.envs
-from a2c import runtime
 from a2c.algorithms.a2c import A2C
 from a2c.algorithms.policy import ActorCriticPolicy
 from a2c.analysis.bench import read_bench
-from a2c.archive import read_archive
-from a2c.checkpoint import step_files
 from a2c.config import Config, UserError, load_config
+from a2c.data.collector import RolloutCollector
+from a2c.data.rollout import Episode, Rollout
 from a2c.envs import VecEnv, VecEnvGroups, make_env_groups, make_vec_env
 from a2c.envs.groups import _GroupThread
-from a2c.machine import core_numbers
-from a2c.model import build_model
-from a2c.optimizer import build_optimizer
-from a2c.rollout import RolloutCollector
-from a2c.runtime import parts_of
-from a2c.training import weights_of
-from a2c.trajectory import Episode, Rollout
+from a2c.execution import runtime
+from a2c.execution.machine import core_numbers
+from a2c.execution.runtime import parts_of
+from a2c.networks.model import build_model
+from a2c.networks.optimizer import build_optimizer
+from a2c.run.archive import read_archive
+from a2c.run.checkpoint import step_files
+from a2c.run.training import weights_of
 
 
 def more_thorough(*cases: tuple) -> list:
@@ -396,11 +396,11 @@ def test_there_are_as_many_parts_as_threads_where_all_get_enough(monkeypatch, co
 def test_runs_of_any_number_of_parts_follow_each_other_in_one_process(tmp_path):
     """The second has the one thread that the first has left, and says so; after several threads there are no parts."""
     code = """
-import a2c.runtime
+import a2c.execution.runtime
 from conftest import small_config
-from a2c.runtime import parts_of
-from a2c.training import train
-a2c.runtime.allowed_cores = lambda: 2
+from a2c.execution.runtime import parts_of
+from a2c.run.training import train
+a2c.execution.runtime.allowed_cores = lambda: 2
 wide = small_config(env={"num_envs": 16}, total_env_steps=128, logging={"tensorboard": False})
 small = small_config(env={"id": "Catch"}, total_env_steps=128, logging={"tensorboard": False})
 for name, config in ORDER:
@@ -507,7 +507,7 @@ from conftest import make_trajectory, run_config, VECTORS, A
 import a2c.algorithms.a2c
 from a2c.algorithms.a2c import A2C
 from a2c.algorithms.algorithm import build_algorithm
-from a2c.runtime import setup
+from a2c.execution.runtime import setup
 a2c.algorithms.a2c.parts_of = lambda config: 2
 config = run_config({"name": "mlp"}, {}, "graph")
 setup(config.runtime, parts=2)
@@ -557,20 +557,20 @@ checkpoint: {every_updates: 100}
 
 # `a2c train` three times, and what it was made of
 LOOK = """
-import sys, a2c.training, tensorflow as tf
+import sys, a2c.run.training, tensorflow as tf
 from a2c.cli import main
-build = a2c.training.build_algorithm
+build = a2c.run.training.build_algorithm
 def look(*arguments, **options):
     learner = build(*arguments, **options)
     threading = tf.config.threading
     print(learner.parts, threading.get_intra_op_parallelism_threads(), threading.get_inter_op_parallelism_threads())
     return learner
-collect = a2c.training.build_collector
+collect = a2c.run.training.build_collector
 def look_at(*arguments):
     collector = collect(*arguments)
     print(len(collector.groups))
     return collector
-a2c.training.build_algorithm, a2c.training.build_collector = look, look_at
+a2c.run.training.build_algorithm, a2c.run.training.build_collector = look, look_at
 train = ["train", "--config", "run.yaml", "--run-dir"]
 for words in ([*train, "graph"], [*train, "eager", "--eager"], [*train, "resumed", "--steps", "640"]):
     sys.argv = ["a2c", *words, "--quiet"]

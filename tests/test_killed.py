@@ -6,7 +6,7 @@
 import pytest
 from killing import assert_killed_is_as_undisturbed
 
-from a2c.checkpoint import read_checkpoint, step_files
+from a2c.run.checkpoint import read_checkpoint, step_files
 
 # 4 environments x 16 steps; linear, so that a lost count of updates shows in the rate; odd numbers, so that lines and
 # checkpoints fall beside each other

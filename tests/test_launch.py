@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from conftest import heed_sigint
 
-from a2c.launch import launch
+from a2c.execution.launch import launch
 
 PATIENCE = 30.0
 cores = sorted(os.sched_getaffinity(0))
@@ -94,7 +94,7 @@ def test_train_is_told_to_use_the_cluster_unless_it_is_told_otherwise(tmp_path, 
 
 
 def test_the_workers_can_meet_at_the_addresses_they_are_given():
-    meet = "from a2c.cluster import find_cluster, listen; import time; c = find_cluster(); c.meet(20); "
+    meet = "from a2c.execution.cluster import find_cluster, listen; import time; c = find_cluster(); c.meet(20); "
     serve = "d = listen(int(c.addresses[c.index].split(':')[1])); time.sleep(2)"  # as TensorFlow does
     assert launch((), 3, command=python(meet + serve)) == 0
 
@@ -197,7 +197,7 @@ time.sleep(100)
 
 LAUNCHER = """
 import sys
-from a2c.launch import launch
+from a2c.execution.launch import launch
 command = [sys.executable, "-c", sys.argv[1], *sys.argv[2:]]
 sys.exit(launch((), 2, command=command, warn=lambda sentence: print(sentence, file=sys.stderr)))
 """

@@ -3,7 +3,7 @@
 import pytest
 
 from a2c.config import load_config
-from a2c.training import train
+from a2c.run.training import train
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from a2c.losses import a2c_loss, entropy, policy_gradient_loss, value_loss
+from a2c.algorithms.losses import a2c_loss, entropy, policy_gradient_loss, value_loss
 
 T, B, A = 4, 3, 5
 COEFS = {"value_loss_coef": 0.25, "entropy_coef": 0.01}

@@ -9,8 +9,8 @@ from conftest import small_config
 from gymnasium.spaces import Box
 
 from a2c.config import ModelConfig, UserError, load_config
-from a2c.memory import physical_memory, refuse_huge_network, refuse_huge_rollout
-from a2c.model import build_model, weight_shapes
+from a2c.execution.memory import physical_memory, refuse_huge_network, refuse_huge_rollout
+from a2c.networks.model import build_model, weight_shapes
 
 IMAGES = Box(0, 255, (84, 84, 4), np.uint8)
 VECTORS = Box(-1, 1, (4,), np.float32)
@@ -85,7 +85,7 @@ import resource
 import numpy as np
 from gymnasium.spaces import Box
 from a2c.config import ModelConfig
-from a2c.model import build_model, weight_shapes
+from a2c.networks.model import build_model, weight_shapes
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -10,10 +10,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorflow.python.summary.summary_iterator import summary_iterator
 
 from a2c.algorithms.sections import A2CSection
-from a2c.metrics import Counters, Record, TensorBoardWriter, Writers, tensorboard_tags
-from a2c.progress import LiveProgress, PlainProgress
-from a2c.training import train
-from a2c.trajectory import Episode
+from a2c.data.rollout import Episode
+from a2c.run.metrics import Counters, Record, TensorBoardWriter, Writers, tensorboard_tags
+from a2c.run.progress import LiveProgress, PlainProgress
+from a2c.run.training import train
 
 
 def record(env_steps: int, **changes: object) -> Record:

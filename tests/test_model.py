@@ -6,9 +6,9 @@ import pytest
 import tensorflow as tf
 from gymnasium.spaces import Box
 
-import a2c.model
+import a2c.networks.model
 from a2c.config import ModelConfig, UserError
-from a2c.model import Bias, MaxPool, PixelsToFloats, build_model, refuse_unproven_layers
+from a2c.networks.model import Bias, MaxPool, PixelsToFloats, build_model, refuse_unproven_layers
 
 TINY = ((4, 4, 4), (8, 4, 2))
 
@@ -366,8 +366,8 @@ def test_max_pooling_is_tensorflows_own(dtype):
 def test_max_pooling_is_traced_once_for_all_batch_sizes(monkeypatch):
     """Once alone, and once with its gradient."""
     traced = []
-    plain = a2c.model._max_pool
-    monkeypatch.setattr(a2c.model, "_max_pool", lambda x: traced.append(x.shape) or plain(x))
+    plain = a2c.networks.model._max_pool
+    monkeypatch.setattr(a2c.networks.model, "_max_pool", lambda x: traced.append(x.shape) or plain(x))
     layer = MaxPool()
     for n in (4, 1, 7, 4):
         pooled(layer, np.ones((n, 6, 6, 2), np.float32), np.ones((n, 3, 3, 2), np.float32))

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from a2c.config import OptimizerConfig
-from a2c.optimizer import RMSPropTF1, build_optimizer
+from a2c.networks.optimizer import RMSPropTF1, build_optimizer
 
 SHAPES = ((3, 4), (4,))
 STEPS = 6

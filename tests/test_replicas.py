@@ -10,9 +10,9 @@ import pytest
 import tensorflow as tf
 from workers import PATIENCE, python, tf_config
 
+from a2c.algorithms.returns import Moments
 from a2c.config import UserError, load_config
-from a2c.replicas import ALONE, open_replicas
-from a2c.returns import Moments
+from a2c.execution.replicas import ALONE, open_replicas
 
 UPDATES = 10  # of joint.py
 # Of weights of up to 1 and losses of up to 4, after all updates: a unit or two in the last place. bfloat16 has 8 bits.

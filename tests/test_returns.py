@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from a2c.returns import (
+from a2c.algorithms.returns import (
     Moments,
     explained_variance,
     gae,

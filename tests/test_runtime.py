@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from a2c.cli import main
 from a2c.config import RuntimeConfig, UserError
-from a2c.machine import processor
-from a2c.runtime import INEXACT_PASSES, graph_rewrites, is_exact, machine, setup
+from a2c.execution.machine import processor
+from a2c.execution.runtime import INEXACT_PASSES, graph_rewrites, is_exact, machine, setup
 
 pytestmark = pytest.mark.usefixtures("exact_numerics")
 
@@ -59,14 +59,14 @@ def test_numerics_in_force_on_a_gpu(mode, numerics, on_cpu, on_gpu, a_gpu):
 
 @pytest.mark.parametrize(("parts", "set_to", "threads"), [(1, 0, 5), (1, 3, 3), (4, 1, 4)])
 def test_the_machine_is_named_by_all_that_bits_depend_on(parts, set_to, threads, monkeypatch):
-    monkeypatch.setattr("a2c.runtime.allowed_cores", lambda: 5)
+    monkeypatch.setattr("a2c.execution.runtime.allowed_cores", lambda: 5)
     monkeypatch.setattr(tf.config.threading, "get_intra_op_parallelism_threads", lambda: set_to)
     here = machine(parts)
     assert here.startswith(f"{processor()} (features ")
     assert here.endswith(f"), threads {threads}, parts {parts}")
-    monkeypatch.setattr("a2c.runtime.processor_features", lambda: frozenset({"vax"}))
+    monkeypatch.setattr("a2c.execution.runtime.processor_features", lambda: frozenset({"vax"}))
     assert machine(parts).endswith(f"(features 8d056e18), threads {threads}, parts {parts}")
-    monkeypatch.setattr("a2c.runtime.processor", lambda: "VAX")
+    monkeypatch.setattr("a2c.execution.runtime.processor", lambda: "VAX")
     assert machine(parts).startswith("VAX (")
 
 

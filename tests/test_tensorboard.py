@@ -17,11 +17,11 @@ from conftest import small_config
 from tensorboard.util.tensor_util import make_ndarray
 
 from a2c.algorithms.sections import A2CSection
-from a2c.checkpoint import read_checkpoint, step_files
 from a2c.config import UserError, all_keys, lookup
-from a2c.metrics import tensorboard_tags
-from a2c.summaries import histogram_summary
-from a2c.training import train
+from a2c.run.checkpoint import read_checkpoint, step_files
+from a2c.run.metrics import tensorboard_tags
+from a2c.run.summaries import histogram_summary
+from a2c.run.training import train
 
 PATIENCE = 120  # seconds until TensorBoard has come up and read the files
 JUDGED = {"every_env_steps": 320, "episodes": 4}

@@ -19,10 +19,11 @@ from killing import scalars
 from PIL import Image
 from tensorflow.python.summary.summary_iterator import summary_iterator
 
-from a2c.checkpoint import Saved, read_checkpoint, step_files
 from a2c.config import UserError
-from a2c.metrics import TensorBoardWriter
-from a2c.training import _tell_of_another_machine, train
+from a2c.run.checkpoint import Saved, read_checkpoint, step_files
+from a2c.run.folder import tell_of_another_machine
+from a2c.run.metrics import TensorBoardWriter
+from a2c.run.training import train
 
 TIMES = ("seconds", "steps_per_second")
 
@@ -223,7 +224,7 @@ def test_it_is_told_where_the_bits_may_be_others(run_dir, monkeypatch):
         "the run goes on, but its bits may be others."
     ]
     assert go_on(4) == []
-    monkeypatch.setattr("a2c.training.versions", lambda: {"tensorflow": "1.0"})
+    monkeypatch.setattr("a2c.run.folder.versions", lambda: {"tensorflow": "1.0"})
     others = "was made with other versions than those here: it goes on, but not to the same bits."
     assert go_on(5) == [f"{run_dir} {others}"]
 
@@ -240,7 +241,7 @@ def test_it_is_told_where_the_bits_may_be_others(run_dir, monkeypatch):
 )
 def test_whatever_a_checkpoint_says_of_its_machine_is_one_short_sentence(meta, said):
     told = []
-    _tell_of_another_machine(Saved(Path("step.npz"), small_config(), meta, {}), "here", told.append)
+    tell_of_another_machine(Saved(Path("step.npz"), small_config(), meta, {}), "here", told.append)
     assert len(told) == (said is not None)
     for sentence in told:
         assert said in sentence

@@ -18,9 +18,9 @@ from killing import assert_same_run, last_env_steps, read_lines, timeless
 from test_faults import sick_config
 from workers import read_learned, session, some_hosts, write_settings
 
-from a2c.archive import read_archive
-from a2c.checkpoint import read_checkpoint, step_files
 from a2c.config import dump_config
+from a2c.run.archive import read_archive
+from a2c.run.checkpoint import read_checkpoint, step_files
 
 pytestmark = pytest.mark.integration
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from a2c import training
-from a2c.checkpoint import learned_arrays
 from a2c.config import UserError, build_config
+from a2c.run import training
+from a2c.run.checkpoint import learned_arrays
 
 
 def main(learned: str, settings: str, *flags: str) -> None:

@@ -8,18 +8,18 @@ import tensorflow as tf
 
 from a2c.algorithms.algorithm import Algorithm, Batches
 from a2c.algorithms.gradient_step import Fit, GradientStep, Pool, in_parts
+from a2c.algorithms.losses import LossParts, a2c_loss
 from a2c.algorithms.on_policy import outcomes
 from a2c.algorithms.policy import ActorCriticPolicy, actor_critic_policy
+from a2c.algorithms.returns import gae, moments, normalize
 from a2c.algorithms.sections import A2CSection, ActorCriticSection
 from a2c.config import Config
+from a2c.data.rollout import Array, Rollout
 from a2c.envs import clips_rewards
 from a2c.execution.compile import Tap
-from a2c.losses import LossParts, a2c_loss
-from a2c.optimizer import build_optimizer
-from a2c.replicas import ALONE, Replicas
-from a2c.returns import gae, moments, normalize
-from a2c.runtime import parts_of
-from a2c.trajectory import Array, Rollout
+from a2c.execution.replicas import ALONE, Replicas
+from a2c.execution.runtime import parts_of
+from a2c.networks.optimizer import build_optimizer
 
 
 class Trajectory(NamedTuple):

@@ -15,13 +15,13 @@ from a2c.algorithms.gradient_step import Batch, GradientStep, Metrics
 from a2c.algorithms.policy import ActorCriticPolicy, actor_critic_policy
 from a2c.algorithms.sections import A3CSection
 from a2c.config import Config
+from a2c.data.collector import RolloutCollector, columns_of
+from a2c.data.rollout import Episode, Rollout
 from a2c.envs import clips_rewards
 from a2c.execution.compile import Compiled
-from a2c.optimizer import build_optimizer
-from a2c.replicas import ALONE, Replicas
-from a2c.rollout import RolloutCollector, columns_of
-from a2c.runtime import parts_of
-from a2c.trajectory import Episode, Rollout
+from a2c.execution.replicas import ALONE, Replicas
+from a2c.execution.runtime import parts_of
+from a2c.networks.optimizer import build_optimizer
 
 
 class Shift(NamedTuple):

@@ -12,9 +12,10 @@ import tensorflow as tf
 from a2c.algorithms.gradient_step import Batch, Metrics, Step
 from a2c.algorithms.policy import Policy
 from a2c.config import Config
-from a2c.replicas import ALONE, Replicas
-from a2c.rollout import RolloutCollector
-from a2c.trajectory import Episode, Rollout
+from a2c.data.collector import RolloutCollector
+from a2c.data.rollout import Episode, Rollout
+from a2c.execution.replicas import ALONE, Replicas
+from a2c.extensions import find_extension
 
 Batches = Generator[tuple[str, Batch], Metrics, None]
 
@@ -116,7 +117,10 @@ class Algorithm(ABC):
 
 def algorithm_class(config: Config) -> type[Algorithm]:
     """The class that `config.algorithm` names."""
-    module, _, name = config.algorithm.IMPLEMENTATION.partition(":")
+    implementation = config.algorithm.IMPLEMENTATION
+    if config.algorithm.name == implementation:  # a user's own
+        return find_extension(implementation, "algorithm")  # type: ignore[no-any-return]
+    module, _, name = implementation.partition(":")
     return getattr(import_module(module), name)  # type: ignore[no-any-return]
 
 

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, Protocol
 import keras
 import tensorflow as tf
 
+from a2c.algorithms.returns import Moments, explained_variance, pooled
 from a2c.execution.compile import Compiled, Tap, untapped
-from a2c.replicas import ALONE, Replicas
-from a2c.returns import Moments, explained_variance, pooled
+from a2c.execution.replicas import ALONE, Replicas
 
 Metrics = dict[str, tf.Tensor]  # float32 scalars by name
 Batch = Any  # a named tuple of tensors or arrays, each [t, B, ...]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from a2c.trajectory import Array, Rollout
+from a2c.data.rollout import Array, Rollout
 
 
 class Outcomes(NamedTuple):

@@ -10,10 +10,10 @@ import tensorflow as tf
 
 from a2c.config import Config
 from a2c.execution.compile import Compiled
-from a2c.memory import refuse_huge_network
-from a2c.model import build_model, refuse_unproven_layers, weight_shapes
-from a2c.replicas import ALONE, Replicas
-from a2c.runtime import is_exact, stream_seed
+from a2c.execution.memory import refuse_huge_network
+from a2c.execution.replicas import ALONE, Replicas
+from a2c.execution.runtime import is_exact, stream_seed
+from a2c.networks.model import build_model, refuse_unproven_layers, weight_shapes
 
 Said = dict[str, np.ndarray]  # [B, ...] float32 by name
 

@@ -10,19 +10,19 @@ import tensorflow as tf
 
 from a2c.algorithms.algorithm import Algorithm, Batches
 from a2c.algorithms.gradient_step import Fit, GradientStep, Pool, in_parts
+from a2c.algorithms.losses import approximate_kl, clipped_surrogate_loss, clipped_value_loss, entropy, log_prob
 from a2c.algorithms.on_policy import outcomes
 from a2c.algorithms.policy import ActorCriticPolicy, actor_critic_policy
+from a2c.algorithms.returns import gae, moments, normalize
 from a2c.algorithms.sections import PPOSection
 from a2c.config import Config
+from a2c.data.collector import aligned
+from a2c.data.rollout import Array, Rollout
 from a2c.envs import clips_rewards
 from a2c.execution.compile import Compiled, Tap
-from a2c.losses import approximate_kl, clipped_surrogate_loss, clipped_value_loss, entropy, log_prob
-from a2c.optimizer import build_optimizer
-from a2c.replicas import ALONE, Replicas
-from a2c.returns import gae, moments, normalize
-from a2c.rollout import aligned
-from a2c.runtime import parts_of, stream_seed
-from a2c.trajectory import Array, Rollout
+from a2c.execution.replicas import ALONE, Replicas
+from a2c.execution.runtime import parts_of, stream_seed
+from a2c.networks.optimizer import build_optimizer
 
 
 class Minibatch(NamedTuple):

@@ -5,12 +5,14 @@ Sources: [zoo] DLR-RM/rl-baselines3-zoo hyperparams/*.yml, `atari`; [a3c] Mnih e
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, NamedTuple
+from functools import cache
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, create_model
 
 from a2c.config.messages import nearest, shown
-from a2c.config.types import NUMBER, NonNegative, Probability, Section
+from a2c.config.types import NUMBER, NonNegative, Probability, Section, UserError
+from a2c.extensions import find_extension, is_extension
 
 
 class Promises(NamedTuple):
@@ -248,12 +250,27 @@ DEFAULT = "a2c"
 
 
 def section_named(name: object) -> type[AlgorithmSection]:
-    """The section of an algorithm.
+    """The section of an algorithm: of the table, or of a class `module:Name` of a user's own.
 
     Raises:
         ValueError: if there is no such algorithm, naming those there are.
+        UserError: if it is code that nobody said may run.
     """
+    if isinstance(name, str) and is_extension(name):
+        return _own_section(name, find_extension(name, "algorithm"))
     if isinstance(name, str) and name in SECTIONS:
         return SECTIONS[name]
     hint = nearest(name, list(SECTIONS)) if isinstance(name, str) else ""
     raise ValueError(f"there is no algorithm {shown(name)}; algorithms are {', '.join(SECTIONS)}.{hint}")
+
+
+@cache
+def _own_section(name: str, algorithm: type) -> type[AlgorithmSection]:
+    """The section of a user's algorithm, under the name by which it is found."""
+    section = getattr(algorithm, "Section", None)
+    if not (isinstance(section, type) and issubclass(section, AlgorithmSection)):
+        raise UserError(f"{name} is no algorithm: it needs an attribute Section, a subclass of AlgorithmSection.")
+    named: Any = (Literal[name], name)
+    own: type[AlgorithmSection] = create_model(section.__name__, __base__=section, name=named)
+    own.IMPLEMENTATION = name
+    return own

@@ -28,16 +28,17 @@ from rich.table import Table
 
 from a2c.algorithms.algorithm import Algorithm, Update, build_algorithm
 from a2c.algorithms.sections import AlgorithmSection
-from a2c.checkpoint import versions
 from a2c.config import Config, UserError, dotted, dump_config
+from a2c.data.collector import RolloutCollector, build_collector
 from a2c.envs import make_env_groups, make_simulator, share_of_group
 from a2c.envs.vector import Simulator
-from a2c.files import write_result
-from a2c.machine import processor, stay_on
-from a2c.metrics import Counters, Writers, make_record
-from a2c.rollout import RolloutCollector, build_collector
-from a2c.runtime import parts_of, setup, stream_seed
-from a2c.training import Stopwatch, weights_of
+from a2c.execution.machine import processor, stay_on
+from a2c.execution.runtime import parts_of, setup, stream_seed
+from a2c.run.checkpoint import versions
+from a2c.run.files import write_result
+from a2c.run.metrics import Counters, Writers, make_record
+from a2c.run.stopwatch import Stopwatch
+from a2c.run.training import weights_of
 
 ROUNDS = 5
 DEFAULT_STEPS = 40_000  # some games of each environment end within them, so that resets are seen

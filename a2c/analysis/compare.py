@@ -20,7 +20,6 @@ from pydantic import TypeAdapter
 
 from a2c.algorithms.algorithm import build_algorithm
 from a2c.analysis import switches as sw
-from a2c.analysis.bandit import LOSSES, BanditResult, compare_losses
 from a2c.analysis.convergence import (
     Arm,
     Convergence,
@@ -32,14 +31,15 @@ from a2c.analysis.convergence import (
 )
 from a2c.analysis.jobs import MACHINE, Job, Place, run_jobs
 from a2c.analysis.numerics import Agreement, Distance, Where
-from a2c.analysis.question import QuestionResult
 from a2c.analysis.statistics import MIN_SEEDS
+from a2c.analysis.studies.bandit import LOSSES, BanditResult, compare_losses
+from a2c.analysis.studies.question import QuestionResult
 from a2c.analysis.view import View
-from a2c.checkpoint import versions
 from a2c.config import Config, UserError, dump_config, env_slug, load_config
 from a2c.envs import make_vec_env
-from a2c.files import write_atomically
-from a2c.runtime import INEXACT_PASSES
+from a2c.execution.runtime import INEXACT_PASSES
+from a2c.run.checkpoint import versions
+from a2c.run.files import write_atomically
 
 FORCED = {"evaluation.episodes": 0, "logging.tensorboard": False}  # they cost time and compare nothing
 DEFAULT = "catch-rmsprop"  # the preset of compare_modes

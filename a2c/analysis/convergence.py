@@ -28,11 +28,11 @@ from a2c.analysis.statistics import (
     stratified_interval,
 )
 from a2c.analysis.view import Part
-from a2c.checkpoint import read_checkpoint, step_file, step_files
 from a2c.config import Config, UserError, build_config, dotted, dump_config, env_slug, read_config_file
 from a2c.envs import atari_game, human_normalized
-from a2c.files import write_atomically
-from a2c.metrics import WINDOW
+from a2c.run.checkpoint import read_checkpoint, step_file, step_files
+from a2c.run.files import write_atomically
+from a2c.run.metrics import WINDOW
 
 NEEDED = {"env_steps", "updates", "episodes", "episode_return_mean", "seconds"}  # of a line of metrics
 WALL_CLOCK = ("seconds", "steps_per_second")  # what two equal runs may differ in

@@ -24,10 +24,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any, Literal, NamedTuple, get_args
 
-from a2c import machine
 from a2c.algorithms.sections import SECTIONS
 from a2c.config import Config, EnvConfig, load_config
-from a2c.memory import physical_memory
+from a2c.execution import machine
+from a2c.execution.memory import physical_memory
 
 Status = Literal["ok", "note", "problem"]
 GB = 1e9
@@ -342,7 +342,7 @@ def check_training() -> Iterator[Finding]:
 
     With RMSProp, since Adam's updates hide a difference in the last bits of the gradients.
     """
-    from a2c.runtime import is_exact
+    from a2c.execution.runtime import is_exact
 
     config, _ = load_config(config="catch-rmsprop", overrides={"total_env_steps": 4_096, "runtime.threads": 0})
     half = config.model_copy(update={"total_env_steps": 2_048})
@@ -365,8 +365,8 @@ def check_training() -> Iterator[Finding]:
 
 def _train(config: Config, folder: Path, *, resume: bool = False) -> tuple[dict[str, bytes], float]:
     """Train; all arrays of the last checkpoint, environments included, and the speed of the last updates."""
-    from a2c.checkpoint import find_checkpoint
-    from a2c.training import train
+    from a2c.run.checkpoint import find_checkpoint
+    from a2c.run.training import train
 
     summary = train(config, folder, resume=resume)
     arrays = find_checkpoint(folder).arrays

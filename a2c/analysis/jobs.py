@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Protocol
 
 from a2c.config import UserError
-from a2c.lock import FolderLock
+from a2c.run.lock import FolderLock
 
 POLL_SECONDS = 0.2
 GRACE_SECONDS = 60.0  # for a training run to finish its update and save

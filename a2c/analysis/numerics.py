@@ -14,11 +14,11 @@ import tensorflow as tf
 from a2c.algorithms.algorithm import Algorithm, build_algorithm
 from a2c.algorithms.gradient_step import Batch, Metrics, Step
 from a2c.config import Config
+from a2c.data.collector import build_collector
+from a2c.data.rollout import Rollout
 from a2c.envs import make_env_groups
 from a2c.execution.compile import Compiled
-from a2c.rollout import build_collector
-from a2c.runtime import parts_of
-from a2c.trajectory import Rollout
+from a2c.execution.runtime import parts_of
 
 Tamper = Callable[[str, Any], Any]  # (stage, value) -> the value that the update goes on with
 

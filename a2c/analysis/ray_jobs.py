@@ -34,7 +34,7 @@ try:
 except Exception as error:
     sys.exit(" ".join(str(error).split()).partition(". ")[0])
 """
-TELL_VERSIONS = "import json; from a2c.checkpoint import versions; print(json.dumps(versions()))"
+TELL_VERSIONS = "import json; from a2c.run.checkpoint import versions; print(json.dumps(versions()))"
 
 
 class Cluster(Place):
@@ -152,7 +152,9 @@ def _refuse_absent(address: str) -> None:
 
 
 def _refuse_unfit(node: str, found: Any) -> None:
-    from a2c.checkpoint import versions  # not above: Ray's workers import this file, and are to be without TensorFlow
+    from a2c.run.checkpoint import (
+        versions,  # not above: Ray's workers import this file, and are to be without TensorFlow
+    )
 
     if isinstance(found, str):
         raise UserError(

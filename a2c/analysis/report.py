@@ -14,14 +14,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from a2c.analysis import switches as sw
-from a2c.analysis.bandit import BanditResult
 from a2c.analysis.compare import QUESTION_UPDATES, WHY_UPDATES, Comparison, Tried, Why
 from a2c.analysis.convergence import Aggregate, Contrast, Convergence, RunResult, is_scored
 from a2c.analysis.numerics import Agreement, Distance, Where
-from a2c.analysis.question import QuestionResult
 from a2c.analysis.statistics import MIN_SEEDS, PairedComparison
-from a2c.checkpoint import versions
-from a2c.files import write_atomically
+from a2c.analysis.studies.bandit import BanditResult
+from a2c.analysis.studies.question import QuestionResult
+from a2c.run.checkpoint import versions
+from a2c.run.files import write_atomically
 from a2c.show.style import COLOURS, DASHES, THIN, colour, draw_band, line, on_common_range
 
 SHOWN_STAGES = 12  # of the differing ones, in the table

@@ -16,12 +16,12 @@ from gymnasium.spaces import Box
 
 from a2c.algorithms.algorithm import Algorithm, build_algorithm
 from a2c.analysis import numerics
-from a2c.analysis.question import run_question
+from a2c.analysis.studies.question import run_question
 from a2c.analysis.switches import THREADS, switch_off
 from a2c.config import Config, UserError, build_config, read_config_file
-from a2c.files import write_atomically
-from a2c.runtime import parts_of, setup
-from a2c.trajectory import Rollout
+from a2c.data.rollout import Rollout
+from a2c.execution.runtime import parts_of, setup
+from a2c.run.files import write_atomically
 
 
 def main(task: str, config_file: str, rollouts_file: str, output: str, updates: str, *off: str) -> None:

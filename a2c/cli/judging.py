@@ -28,18 +28,21 @@ from a2c.cli.options import (
     Protocol,
     RayCluster,
     Steps,
+    TrustedAlgorithm,
     TrustedEnv,
+    TrustedModel,
     check_env,
     check_target,
     complete_env,
     mode_of,
+    trust_named,
 )
 from a2c.cli.places import place_of
 from a2c.config import UserError, load_config
-from a2c.files import demand_there
+from a2c.run.files import demand_there
 
 if TYPE_CHECKING:
-    from a2c.evaluation import EvalResult
+    from a2c.evaluation.evaluate import EvalResult
 
 
 class ComparisonPart(StrEnum):  # typer knows no lists of Literal
@@ -54,6 +57,8 @@ class ComparisonPart(StrEnum):  # typer knows no lists of Literal
 def eval_(
     paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Runs, checkpoints, or folders of runs.")],
     env: TrustedEnv = None,
+    algorithm: TrustedAlgorithm = None,
+    model: TrustedModel = None,
     episodes: Episodes = None,
     protocol: Annotated[
         Protocol | None,
@@ -64,10 +69,11 @@ def eval_(
     json_file: JsonFile = None,
 ) -> None:
     """Play whole games with raw scores: one agent in full, several as a table."""
+    trust_named(algorithm, model)
     check_target(json_file)
     for path in paths:
         demand_there(path)
-    evaluation, checkpoint = quietly("a2c.evaluation"), quietly("a2c.checkpoint")
+    evaluation, checkpoint = quietly("a2c.evaluation.evaluate"), quietly("a2c.run.checkpoint")
     runs = list(dict.fromkeys(run for path in paths for run in checkpoint.find_runs(path)))
     environment = {"env_id": env, "protocol": protocol}
     # every mistake is found before the first game

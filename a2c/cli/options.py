@@ -10,6 +10,7 @@ import typer
 
 from a2c.algorithms.sections import SECTIONS
 from a2c.config import UserError, all_keys, preset_names
+from a2c.extensions import is_extension, trust
 
 OnNanChoice = Literal["stop", "skip"]
 Protocol = Literal["deepmind", "machado"]
@@ -44,6 +45,13 @@ Steps = Annotated[int | None, typer.Option("--steps", min=1, help="Agent steps o
 TrustedEnv = Annotated[
     str | None,
     typer.Option("--env", help="Its environment; must be said where it is module:Id, since that runs code."),
+]
+TrustedAlgorithm = Annotated[
+    str | None,
+    typer.Option("--algorithm", help="Its algorithm; must be said if it is module:Name, since that runs code."),
+]
+TrustedModel = Annotated[
+    str | None, typer.Option("--model", help="Its network; must be said if it is module:builder, since that runs code.")
 ]
 OnNan = Annotated[
     OnNanChoice | None,
@@ -124,6 +132,13 @@ def check_target(json_file: Path | None) -> None:
             tempfile.TemporaryFile(dir=folder).close()
         except OSError as error:
             raise UserError(f"--json {json_file} cannot be written: {error.strerror}.") from None
+
+
+def trust_named(*names: str | None) -> None:
+    """Let the code run that a user has named."""
+    for name in names:
+        if is_extension(name):
+            trust(str(name))
 
 
 def check_env(env_id: str) -> None:

@@ -13,9 +13,18 @@ import typer
 from rich.table import Table
 
 from a2c.cli.console import err, out, quietly, say, warn
-from a2c.cli.options import EvaluationSeed, Greedy, Runs, TrustedEnv, check_target
+from a2c.cli.options import (
+    EvaluationSeed,
+    Greedy,
+    Runs,
+    TrustedAlgorithm,
+    TrustedEnv,
+    TrustedModel,
+    check_target,
+    trust_named,
+)
 from a2c.config import UserError
-from a2c.files import demand_there
+from a2c.run.files import demand_there
 
 if TYPE_CHECKING:
     from a2c.show.watch import Watched
@@ -90,11 +99,14 @@ def export(
         typer.Option("--format", help="May be repeated. Default: both."),
     ] = None,
     env: TrustedEnv = None,
+    algorithm: TrustedAlgorithm = None,
+    model: TrustedModel = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print card.json, not a table.")] = False,
 ) -> None:
     """Write the network for other programs, as SavedModel and ONNX, checked, with a card."""
+    trust_named(algorithm, model)
     demand_there(path)
-    exporting = quietly("a2c.export")
+    exporting = quietly("a2c.export.export")
     with err.status("exporting"):
         written = exporting.export(
             path, out=out_dir, formats=[each.value for each in format_ or ()], env_id=env, warn=warn
@@ -114,6 +126,8 @@ def export(
 def watch(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="A run's folder or a checkpoint.")],
     env: TrustedEnv = None,
+    algorithm: TrustedAlgorithm = None,
+    model: TrustedModel = None,
     episode: Annotated[
         Literal["best", "worst", "median"], typer.Option(help="Which of the games, by its score.")
     ] = "median",
@@ -142,13 +156,14 @@ def watch(
     The MP4 has every frame of the emulator, 60 a second. The GIF is the same game in half the size, with every 4th
     frame, 15 a second.
     """
+    trust_named(algorithm, model)
     check_target(json_file)
     if terminal and out_path is not None:
         raise UserError("--terminal writes no video, so --out has no meaning there; give one of them.")
     demand_there(path)
     watching = quietly("a2c.show.watch")
     request = watching.Request(path, env, episode, episodes, greedy, seed, saliency)
-    stages = quietly("a2c.progress").StageBars(err) if err.is_terminal else None
+    stages = quietly("a2c.run.progress").StageBars(err) if err.is_terminal else None
     if terminal:
         screen = quietly("a2c.show.terminal").Screen(sys.stdout)
         watched = watching.play_in_terminal(request, screen, stages, warn=warn)

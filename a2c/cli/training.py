@@ -25,17 +25,20 @@ from a2c.cli.options import (
     OnNan,
     RayCluster,
     Steps,
+    TrustedAlgorithm,
     TrustedEnv,
+    TrustedModel,
     check_env,
     mode_of,
+    trust_named,
 )
 from a2c.cli.places import place_of
 from a2c.config import Config, UserError, changed, env_slug, load_config
-from a2c.files import demand_there
+from a2c.run.files import demand_there
 
 if TYPE_CHECKING:
-    from a2c.progress import Progress
-    from a2c.training import TrainSummary
+    from a2c.run.progress import Progress
+    from a2c.run.training import TrainSummary
 
 
 def train(
@@ -103,6 +106,8 @@ def train(
 def resume(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
     env: TrustedEnv = None,
+    algorithm: TrustedAlgorithm = None,
+    model: TrustedModel = None,
     steps: Annotated[int | None, typer.Option(min=1, help="A new total of agent steps. Default: as started.")] = None,
     on_nan: OnNan = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")] = False,
@@ -110,6 +115,7 @@ def resume(
     """Go on with a run from its latest checkpoint, exactly as if it had never stopped."""
     if run.is_file():
         raise UserError(f"{run} is a file; name the run's folder.")
+    trust_named(algorithm, model)
     changes = {"total_env_steps": steps, "optimizer.on_nan": on_nan}
     _resume(changed(_stored_config(run, env), changes), run, quiet=quiet)
 
@@ -126,7 +132,7 @@ def launch(
             f"`a2c launch` runs train or resume, {f'not {command[0]!r}' if command else 'and was given neither'}; "
             "for example: a2c launch --workers 2 -- train --env Pong."
         )
-    if code := import_module("a2c.launch").launch(command, workers, warn=warn):
+    if code := import_module("a2c.execution.launch").launch(command, workers, warn=warn):
         raise typer.Exit(code)
 
 
@@ -158,7 +164,7 @@ def _train_seeds(
 
 
 def _run(config: Config, run_dir: Path, headline: str, *, resume: bool, quiet: bool) -> None:
-    training = quietly("a2c.training")
+    training = quietly("a2c.run.training")
     summary = training.train(config, run_dir, resume=resume, progress=_progress(headline, quiet=quiet), warn=warn)
     if summary.signal in (signal.SIGHUP, signal.SIGPIPE):
         drop_output()  # nobody reads it any more
@@ -169,7 +175,7 @@ def _run(config: Config, run_dir: Path, headline: str, *, resume: bool, quiet: b
 
 
 def _progress(headline: str, *, quiet: bool) -> Progress:
-    progress = quietly("a2c.progress")
+    progress = quietly("a2c.run.progress")
     if quiet:
         return progress.Progress()  # type: ignore[no-any-return]
     view = progress.LiveProgress if out.is_terminal else progress.PlainProgress
@@ -183,7 +189,7 @@ def _resume(config: Config, run_dir: Path, *, quiet: bool) -> None:
 
 def _stored_config(run_dir: Path, env_id: str | None) -> Config:
     demand_there(run_dir)
-    checkpoint = quietly("a2c.checkpoint")
+    checkpoint = quietly("a2c.run.checkpoint")
     saved = checkpoint.find_checkpoint(run_dir)
     checkpoint.demand_trust(saved, env_id)
     return saved.config  # type: ignore[no-any-return]
@@ -206,7 +212,7 @@ def _print_summary(summary: TrainSummary) -> None:
     if summary.evaluation is not None:
         print_evaluation(summary.evaluation)
     if summary.signal is not None:
-        command = quietly("a2c.checkpoint").resume_command(summary.run_dir, summary.config)
+        command = quietly("a2c.run.checkpoint").resume_command(summary.run_dir, summary.config)
         say(f"Stopped and saved. Go on with:\n  {command}")
     else:
         say(f"Saved in {summary.run_dir}. Play whole games with it:\n  a2c eval {summary.run_dir}")

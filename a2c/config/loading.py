@@ -18,6 +18,7 @@ from a2c.config.messages import allowed, nearest, shown
 from a2c.config.schema import Config, EnvConfig, all_keys, sections
 from a2c.config.types import Section, UserError
 from a2c.config.yaml_loader import Loader
+from a2c.extensions import is_extension, trust
 
 # The version of what the keys mean, which a run writes into its config.yaml, and what each version changed.
 SCHEMA = 2
@@ -54,6 +55,9 @@ def load_config(
         flags["env.id"] = env_id
     assigned = dict(parse_assignment(text) for text in assignments)
     given = {**flags, **assigned}
+    for key in ("algorithm.name", "model.name"):
+        if is_extension(given.get(key)):
+            trust(given[key])
     source, values = _read_source(config, given.get("env.id"), given.get("algorithm.name"))
     _assign_all(values, given, where="the options given")
     return build_config(values, where=source), source

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, model_validator
 
 from a2c.algorithms.sections import DEFAULT, A2CSection, AlgorithmSection, section_named
 from a2c.config.types import LAYERS, NUMBER, NonNegative, NonNegativeInt, PositiveInt, Probability, Section, Size, Text
+from a2c.extensions import is_extension
 
 
 class EnvConfig(Section):
@@ -38,11 +39,21 @@ class EnvConfig(Section):
     )
 
 
+NETWORKS = ("auto", "nature", "small", "impala", "mlp")
+OWN_NETWORK = "module:builder"
+
+
+def _network(name: str) -> str:
+    if name not in NETWORKS and not is_extension(name):
+        raise ValueError("no network")
+    return name
+
+
 class ModelConfig(Section):
     """The actor-critic network."""
 
     # auto = nature for images, mlp for vectors
-    name: Literal["auto", "nature", "small", "impala", "mlp"] = "auto"
+    name: Annotated[str, AfterValidator(_network), Field(json_schema_extra={"enum": [*NETWORKS, OWN_NETWORK]})] = "auto"
     # scaled = x / 255 [oa]; standardized = each observation less its mean, over its standard deviation, which
     # makes a ball of two pixels stand out from its background: Pong takes off in a third of the steps
     pixels: Literal["scaled", "standardized"] = "scaled"

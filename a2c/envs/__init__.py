@@ -9,7 +9,7 @@ from a2c.config import EnvConfig
 from a2c.envs.games import Game, atari_game, game_names, games, human_normalized, published_a2c
 from a2c.envs.groups import Group, VecEnvGroups
 from a2c.envs.vector import Simulator, VecEnv, episode_seed
-from a2c.machine import core_numbers
+from a2c.execution.machine import core_numbers
 
 if TYPE_CHECKING:
     from a2c.envs.gymnasium import ScalarEnvs

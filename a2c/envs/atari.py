@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode
 from a2c.config import EnvConfig
 from a2c.envs.games import Game
 from a2c.envs.vector import Outcome
-from a2c.machine import allowed_cores
+from a2c.execution.machine import allowed_cores
 
 ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # else the emulator prints a banner
 

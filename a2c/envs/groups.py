@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from a2c.envs.vector import VecEnv, read_state
-from a2c.machine import stay_on
+from a2c.execution.machine import stay_on
 
 PATIENCE = 5.0  # seconds for the groups to end what they do, where a signal ends the program
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
 import numpy as np
 
 from a2c.config import UserError
+from a2c.data.rollout import Episode, VecStep
 from a2c.envs.action_log import ActionLog
-from a2c.trajectory import Episode, VecStep
 
 if TYPE_CHECKING:
     from gymnasium.spaces import Box

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from a2c.runtime import graph_rewrites, sees_gpu
+from a2c.execution.runtime import graph_rewrites, sees_gpu
 
 Tap = Callable[[str, tf.Tensor], tf.Tensor]  # is shown each named stage of a computation, and returns what goes on
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from a2c.algorithms.sections import SECTIONS
 from a2c.config import UserError
-from a2c.metrics import RUN_COLUMNS, WINDOW
+from a2c.run.metrics import RUN_COLUMNS, WINDOW
 from a2c.show.runs import FloatArray, Run, group
 from a2c.show.style import on_common_range
 

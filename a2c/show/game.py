@@ -12,13 +12,13 @@ import numpy as np
 
 from a2c.algorithms.on_policy import outcomes
 from a2c.algorithms.policy import Policy
+from a2c.algorithms.returns import n_step_returns
 from a2c.config import Config, UserError
+from a2c.data.rollout import Rollout
 from a2c.envs import clips_rewards
 from a2c.envs.gymnasium import ScalarEnvs
-from a2c.evaluation import PlayedGame
-from a2c.returns import n_step_returns
+from a2c.evaluation.evaluate import PlayedGame
 from a2c.show.saliency import effects
-from a2c.trajectory import Rollout
 
 Choice = Literal["best", "worst", "median"]
 Saliency = Literal["value", "policy"]

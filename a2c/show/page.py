@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from a2c.config import Config, UserError, build_config, dotted, dump_config
-from a2c.files import write_result
-from a2c.metrics import WINDOW
+from a2c.run.files import write_result
+from a2c.run.metrics import WINDOW
 from a2c.show.commands import eval_command, train_command, watch_command
 from a2c.show.curves import RETURN, default_smoothing, make_panels
 from a2c.show.plot import draw

@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter
 
 from a2c.config import UserError
-from a2c.files import write_result
+from a2c.run.files import write_result
 from a2c.show.curves import AXES, LABELS, Curve, Panel
 from a2c.show.runs import Run
 from a2c.show.style import THIN, colour, draw_band, line, markers, plain, render

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from a2c.config import Config, UserError, dotted, dump_config, read_config_file, read_provenance
-from a2c.metrics import RUN_COLUMNS
+from a2c.run.metrics import RUN_COLUMNS
 
 FloatArray = npt.NDArray[np.float64]
 LARGEST_CONFIG = 20_000  # keys, values and letters

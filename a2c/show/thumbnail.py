@@ -13,7 +13,7 @@ from PIL import Image
 
 from a2c.config import EnvConfig, UserError
 from a2c.envs import make_filmed_env
-from a2c.evaluation import PlayedGame
+from a2c.evaluation.evaluate import PlayedGame
 from a2c.show.game import replay
 
 FPS = 15  # at most

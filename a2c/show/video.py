@@ -12,7 +12,7 @@ from typing import NoReturn
 import numpy as np
 
 from a2c.config import UserError
-from a2c.files import replacing
+from a2c.run.files import replacing
 from a2c.show.picture import HEIGHT, WIDTH
 
 GIF_FPS = 15

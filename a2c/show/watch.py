@@ -10,20 +10,20 @@ from pathlib import Path
 from typing import NamedTuple
 
 from a2c.algorithms.policy import Policy
-from a2c.checkpoint import Saved, demand_trust, find_checkpoint, restored_policy, run_folder
 from a2c.config import UserError, env_slug
+from a2c.data.rollout import Episode
 from a2c.envs import atari_game, clips_rewards, make_filmed_env
 from a2c.envs.gymnasium import ScalarEnvs
-from a2c.evaluation import PlayedGame, evaluation_envs, play
-from a2c.files import make_folder, write_result
-from a2c.progress import Stages
-from a2c.runtime import parts_of, setup
+from a2c.evaluation.evaluate import PlayedGame, evaluation_envs, play
+from a2c.execution.runtime import parts_of, setup
+from a2c.run.checkpoint import Saved, demand_trust, find_checkpoint, restored_policy, run_folder
+from a2c.run.files import make_folder, write_result
+from a2c.run.progress import Stages
 from a2c.show.game import Choice, Saliency, Step, Thoughts, choose, replay, think
 from a2c.show.picture import ATARI_ASPECT, Caption, Painter, dyed, lines
 from a2c.show.saliency import is_image
 from a2c.show.terminal import Screen
 from a2c.show.video import encoding
-from a2c.trajectory import Episode
 
 EPISODES = 5
 SUFFIXES = (".mp4", ".gif")

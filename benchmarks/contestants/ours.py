@@ -6,13 +6,13 @@ updates (`a2c train` does so every hundred). Left out: checkpoints and the files
 
 from __future__ import annotations
 
+from a2c.learner import build_learner
 from protocol import UPDATES, Settings, Train, serve
 
 from a2c.config import build_config
+from a2c.data.collector import build_collector
 from a2c.envs import make_env_groups
-from a2c.learner import build_learner
-from a2c.rollout import build_collector
-from a2c.runtime import parts_of, setup
+from a2c.execution.runtime import parts_of, setup
 
 
 def build(settings: Settings) -> Train:

@@ -13,9 +13,9 @@ from a2c.algorithms.algorithm import build_algorithm
 from a2c.algorithms.policy import ActorCriticPolicy
 from a2c.algorithms.sections import A2CSection
 from a2c.config import ModelConfig, OptimizerConfig, UserError
-from a2c.model import build_model
-from a2c.optimizer import build_optimizer
-from a2c.rollout import aligned
+from a2c.data.collector import aligned
+from a2c.networks.model import build_model
+from a2c.networks.optimizer import build_optimizer
 
 pytestmark = pytest.mark.usefixtures("exact_numerics")
 

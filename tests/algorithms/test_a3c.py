@@ -17,14 +17,14 @@ from a2c.algorithms.a3c import A3C, ActorStep
 from a2c.algorithms.algorithm import Algorithm, Update, build_algorithm
 from a2c.algorithms.sections import A3CSection
 from a2c.analysis.compare import Request, compare_modes
-from a2c.archive import read_archive
-from a2c.checkpoint import find_checkpoint
 from a2c.config import Config, CrashError, UserError, load_config
+from a2c.data.collector import RolloutCollector, build_collector
 from a2c.envs import make_env_groups
 from a2c.envs.toy import Bandit
-from a2c.rollout import RolloutCollector, build_collector
-from a2c.runtime import parts_of
-from a2c.training import train
+from a2c.execution.runtime import parts_of
+from a2c.run.archive import read_archive
+from a2c.run.checkpoint import find_checkpoint
+from a2c.run.training import train
 
 pytestmark = pytest.mark.usefixtures("exact_numerics")
 

@@ -10,11 +10,11 @@ from conftest import VECTORS, A, make_rollout, run_config
 from numpy_reference import NumpyNetwork, NumpyPPO
 
 from a2c.algorithms.algorithm import build_algorithm
+from a2c.algorithms.losses import approximate_kl, clipped_surrogate_loss, clipped_value_loss
 from a2c.algorithms.on_policy import outcomes
 from a2c.algorithms.ppo import PPO
 from a2c.config import UserError
-from a2c.losses import approximate_kl, clipped_surrogate_loss, clipped_value_loss
-from a2c.replicas import Replicas
+from a2c.execution.replicas import Replicas
 
 pytestmark = pytest.mark.usefixtures("exact_numerics")
 T, B = 8, 4

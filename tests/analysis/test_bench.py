@@ -20,10 +20,10 @@ from a2c.algorithms.sections import A2CSection
 from a2c.analysis import bench
 from a2c.analysis.bench import Bench, Clock, Loop, RandomPlayer, clocks_on, run_bench
 from a2c.config import Config, ModelConfig, UserError
+from a2c.data.collector import build_collector
 from a2c.envs import make_env_groups, make_simulator, make_vec_env
-from a2c.metrics import Counters, Writers
-from a2c.model import build_model
-from a2c.rollout import build_collector
+from a2c.networks.model import build_model
+from a2c.run.metrics import Counters, Writers
 
 CATCH = small_config(env={"id": "Catch"})
 NAP = 0.02

@@ -13,7 +13,7 @@ from a2c.analysis.compare import Request, compare_modes, compare_targets, compar
 from a2c.analysis.convergence import steps_done
 from a2c.cli import main
 from a2c.config import UserError, build_config
-from a2c.training import train
+from a2c.run.training import train
 
 TINY = {
     "env": {"id": "Bandit", "num_envs": 4},

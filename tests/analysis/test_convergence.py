@@ -12,11 +12,11 @@ from in_process import InProcess
 from a2c.analysis import convergence
 from a2c.analysis.convergence import Run
 from a2c.analysis.jobs import run_jobs
-from a2c.archive import write_archive
-from a2c.checkpoint import FORMAT
 from a2c.config import UserError, build_config, dump_config
-from a2c.metrics import Counters
-from a2c.training import train
+from a2c.run.archive import write_archive
+from a2c.run.checkpoint import FORMAT
+from a2c.run.metrics import Counters
+from a2c.run.training import train
 
 BANDIT = {
     "env": {"id": "Bandit", "num_envs": 4},

@@ -6,12 +6,12 @@ import tensorflow as tf
 from conftest import make_rollout
 from gymnasium.spaces import Box
 
-from a2c import runtime
 from a2c.algorithms.a2c import A2C
 from a2c.algorithms.algorithm import Algorithm, build_algorithm
 from a2c.analysis import numerics
 from a2c.config import Config, RuntimeConfig, build_config
-from a2c.trajectory import Rollout
+from a2c.data.rollout import Rollout
+from a2c.execution import runtime
 
 T, B, A = 3, 2, 3
 VECTORS = Box(-1, 1, (4,), np.float32)

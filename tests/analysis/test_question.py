@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from a2c.analysis.question import (
+from a2c.analysis.studies.question import (
     GAMMA,
     LOSSES,
     STD,

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from a2c.config import EnvConfig
+from a2c.data.rollout import VecStep
 from a2c.envs import VecEnv, atari_game, make_vec_env
 from a2c.envs.atari import NativeAtari
-from a2c.trajectory import VecStep
 
 
 def make(game: str, num_envs: int = 4, *, seed: int = 0, **settings) -> VecEnv:

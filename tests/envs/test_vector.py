@@ -8,8 +8,8 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 
 from a2c.config import EnvConfig, UserError
+from a2c.data.rollout import VecStep
 from a2c.envs import VecEnv, episode_seed, make_simulator, make_vec_env
-from a2c.trajectory import VecStep
 
 CATCH_STEPS = 11  # of one episode on the default grid of 12 rows
 

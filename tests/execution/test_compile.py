@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from a2c import runtime
 from a2c.config import RuntimeConfig
+from a2c.data.collector import aligned
+from a2c.execution import runtime
 from a2c.execution.compile import Compiled
-from a2c.rollout import aligned
 
 pytestmark = pytest.mark.usefixtures("exact_numerics")
 

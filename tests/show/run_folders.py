@@ -10,7 +10,7 @@ from conftest import small_config
 
 from a2c.algorithms.sections import A2CSection
 from a2c.config import SCHEMA, dump_config
-from a2c.metrics import RUN_COLUMNS
+from a2c.run.metrics import RUN_COLUMNS
 
 STEPS = 100  # agent steps between two lines
 

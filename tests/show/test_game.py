@@ -11,10 +11,10 @@ from conftest import small_config
 from a2c.algorithms.algorithm import algorithm_class
 from a2c.algorithms.policy import ActorCriticPolicy
 from a2c.config import Config, UserError
+from a2c.data.rollout import Episode
 from a2c.envs import make_filmed_env
-from a2c.evaluation import PlayedGame, evaluation_envs, play
+from a2c.evaluation.evaluate import PlayedGame, evaluation_envs, play
 from a2c.show.game import Step, choose, replay, think
-from a2c.trajectory import Episode
 
 gym.register_envs(ale_py)
 

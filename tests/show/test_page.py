@@ -15,10 +15,10 @@ from conftest import small_config
 from run_folders import evaluation, make_run
 
 from a2c.config import dotted, dump_config, load_config, preset_names
+from a2c.run.training import train
 from a2c.show.commands import eval_command, train_command
 from a2c.show.page import LARGEST_VIDEO, make_page, write_page
 from a2c.show.runs import read_runs
-from a2c.training import train
 
 RISE = [float(i) for i in range(12)]
 HOSTILE = "<script>alert('x')</script> & \" onload=\"alert(1)"

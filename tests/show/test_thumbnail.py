@@ -9,11 +9,11 @@ import pytest
 from conftest import small_config
 from PIL import Image, ImageSequence
 
+from a2c.data.rollout import Episode
 from a2c.envs import make_filmed_env
-from a2c.evaluation import PlayedGame
+from a2c.evaluation.evaluate import PlayedGame
 from a2c.show.game import replay
 from a2c.show.thumbnail import thumbnail
-from a2c.trajectory import Episode
 
 
 def pong(length: int) -> tuple[object, PlayedGame]:

@@ -18,10 +18,10 @@ from PIL import Image
 
 from a2c.cli import main
 from a2c.config import UserError
-from a2c.evaluation import evaluate
+from a2c.evaluation.evaluate import evaluate
+from a2c.run.training import train
 from a2c.show.picture import GAME, GLOW
 from a2c.show.watch import Request, make_video
-from a2c.training import train
 
 DRAWN = '''
 import gymnasium as gym

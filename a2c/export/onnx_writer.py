@@ -1,4 +1,4 @@
-"""Networks of `a2c.model` as ONNX files: their weights in float32, one or a few ONNX operators for each layer.
+"""Networks of `a2c.networks.model` as ONNX files: their weights in float32, one or a few ONNX operators for each layer.
 
 Written by hand, because Keras' own ONNX export goes through tf2onnx (1.17), which looks for a maintainer, is tested up
 to TensorFlow 2.15, and writes files that onnxruntime refuses where the network calculates in bfloat16.
@@ -16,7 +16,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from a2c.config import UserError
-from a2c.model import Bias, MaxPool, PixelsToFloats
+from a2c.networks.model import Bias, MaxPool, PixelsToFloats
 
 OPSET = 18  # of 2023; from it on means take their axes as an input
 IR_VERSION = 8  # the file format that belongs to it

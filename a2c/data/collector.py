@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from a2c.config import Config
+from a2c.data.rollout import Episode, Rollout
 from a2c.envs import Group, VecEnv, VecEnvGroups
-from a2c.memory import refuse_huge_rollout
-from a2c.runtime import stream_seed
-from a2c.trajectory import Episode, Rollout
+from a2c.execution.memory import refuse_huge_rollout
+from a2c.execution.runtime import stream_seed
 
 ALIGNMENT = 64  # bytes
 CELLS = ("observations", "actions", "rewards", "terminated", "truncated", "life_lost")  # fields [T, B, ...]

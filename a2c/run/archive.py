@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.lib import format as npy
 
-from a2c.files import replacing
+from a2c.run.files import replacing
 
 _MARK = b"a2c-sha256:"
 _SEAL = len(_MARK) + 64  # bytes, as the comment that ends a zip file

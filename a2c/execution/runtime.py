@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from a2c.config import Config, RuntimeConfig, UserError
 from a2c.envs import is_native
-from a2c.machine import allowed_cores, processor, processor_features
+from a2c.execution.machine import allowed_cores, processor, processor_features
 
 # Grappler passes that change the last bits of a graph's results against eager execution. The networks need the first
 # two off (the second for tanh, and for everything in bfloat16); the third is for a loss that divides by a constant.

@@ -9,9 +9,9 @@ from importlib.metadata import metadata, version
 from pathlib import Path
 from typing import Any
 
-from a2c.checkpoint import Saved, run_folder, versions
 from a2c.config import EnvConfig, dump_config
 from a2c.envs import action_names, atari_game
+from a2c.run.checkpoint import Saved, run_folder, versions
 
 FORMAT = 1
 SAVEDMODEL, ONNX = "savedmodel", "policy.onnx"  # beside the card

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from a2c.algorithms.sections import Metric
 from a2c.config import Config
-from a2c.metrics import Counters, Record
+from a2c.run.metrics import Counters, Record
 
 
 class Progress:

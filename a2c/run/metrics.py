@@ -20,7 +20,7 @@ from google.protobuf.message import DecodeError
 
 from a2c.algorithms.sections import AlgorithmSection, Metric
 from a2c.config import Config, dotted, dump_config
-from a2c.files import replacing
+from a2c.run.files import replacing
 
 _EVENTS = "events.out.tfevents"
 WINDOW = 100  # training episodes in the running means, as the A2C literature reports them
@@ -190,7 +190,7 @@ class TensorBoardWriter:
         from tensorboard.compat.proto import event_pb2, summary_pb2
         from tensorboard.summary.writer.record_writer import RecordWriter
 
-        from a2c import summaries
+        from a2c.run import summaries
 
         self.event_pb2, self.summary_pb2, self.summaries = event_pb2, summary_pb2, summaries
         before = sorted(file for file in folder.glob(f"{_EVENTS}.*") if file.is_file() and not file.is_symlink())

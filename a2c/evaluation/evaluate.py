@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from a2c.algorithms.policy import Policy
-from a2c.checkpoint import Saved, demand_trust, find_checkpoint, restored_policy, versions
 from a2c.config import Config, UserError, shown
+from a2c.data.rollout import Episode
 from a2c.envs import VecEnv, atari_game, human_normalized, make_vec_env, published_a2c
-from a2c.files import write_result
-from a2c.metrics import finite
-from a2c.runtime import parts_of, setup, stream_seed
-from a2c.scores import PROTOCOLS, mean_interval, protocol_name, references
-from a2c.trajectory import Episode
+from a2c.evaluation.scores import PROTOCOLS, mean_interval, protocol_name, references
+from a2c.execution.runtime import parts_of, setup, stream_seed
+from a2c.run.checkpoint import Saved, demand_trust, find_checkpoint, restored_policy, versions
+from a2c.run.files import write_result
+from a2c.run.metrics import finite
 
 MAX_ENVS = 8  # games played at once; part of the protocol, since it decides each game's seed
 DEFAULT_EPISODES = 20

@@ -21,13 +21,13 @@ import tensorflow as tf
 
 from a2c.algorithms.algorithm import Algorithm, Update
 from a2c.algorithms.gradient_step import Batch, Step
-from a2c.archive import write_archive
-from a2c.checkpoint import learned_arrays, resume_command, step_files, versions
 from a2c.config import Config, CrashError, UserError, dump_config
-from a2c.files import replacing, write_atomically
-from a2c.metrics import Counters
-from a2c.replicas import ALONE, Replicas, from_text, to_text
-from a2c.rollout import RolloutCollector
+from a2c.data.collector import RolloutCollector
+from a2c.execution.replicas import ALONE, Replicas, from_text, to_text
+from a2c.run.archive import write_archive
+from a2c.run.checkpoint import learned_arrays, resume_command, step_files, versions
+from a2c.run.files import replacing, write_atomically
+from a2c.run.metrics import Counters
 
 KEPT = 10  # incidents of one run; the first ones say most
 NOWHERE = "a place that is finite when it is done again op by op"

@@ -14,13 +14,13 @@ import numpy as np
 import tensorflow as tf
 
 from a2c.algorithms.policy import Policy
-from a2c.card import ONNX, SAVEDMODEL, make_card, markdown
-from a2c.checkpoint import Saved, demand_trust, find_checkpoint, restored_policy, run_folder
 from a2c.config import Config, CrashError, UserError
 from a2c.envs import VecEnv, make_vec_env
-from a2c.files import new_folder
-from a2c.model import build_model
-from a2c.runtime import parts_of, setup, stream_seed
+from a2c.execution.runtime import parts_of, setup, stream_seed
+from a2c.export.card import ONNX, SAVEDMODEL, make_card, markdown
+from a2c.networks.model import build_model
+from a2c.run.checkpoint import Saved, demand_trust, find_checkpoint, restored_policy, run_folder
+from a2c.run.files import new_folder
 
 FORMATS = ("savedmodel", "onnx")
 # Largest differences allowed, in probabilities, and in values relative to max(1, |value|). float32: sums in another
@@ -119,7 +119,7 @@ def _write_networks(
         _write_savedmodel(policy.model, folder / SAVEDMODEL)
         checks.append(_check(SAVEDMODEL, _load_savedmodel(folder / SAVEDMODEL), *truth, observations))
     if "onnx" in formats:
-        from a2c.onnx_writer import write_onnx  # here, since onnx is an extra
+        from a2c.export.onnx_writer import write_onnx  # here, since onnx is an extra
 
         write_onnx(policy.model, folder / ONNX)
         network = _load_onnx(folder / ONNX)

@@ -23,15 +23,15 @@ import numpy as np
 
 from a2c.algorithms.algorithm import Algorithm, algorithm_class
 from a2c.algorithms.policy import Policy
-from a2c.archive import DamagedError, read_archive, write_archive
-from a2c.cluster import LAUNCHED
 from a2c.config import Config, CrashError, UserError, build_config, dump_config, env_slug
-from a2c.files import demand_there
-from a2c.metrics import WINDOW, Counters
-from a2c.model import weight_shapes
-from a2c.replicas import ALONE, Replicas, from_text, to_text
-from a2c.rollout import RolloutCollector
-from a2c.runtime import machine
+from a2c.data.collector import RolloutCollector
+from a2c.execution.cluster import LAUNCHED
+from a2c.execution.replicas import ALONE, Replicas, from_text, to_text
+from a2c.execution.runtime import machine
+from a2c.networks.model import weight_shapes
+from a2c.run.archive import DamagedError, read_archive, write_archive
+from a2c.run.files import demand_there
+from a2c.run.metrics import WINDOW, Counters
 
 FORMAT = 2
 _UNSEALED = 1  # the format before: no checksum, and other games from the same seed, so fit for evaluation alone

@@ -15,7 +15,7 @@ from threading import Thread
 from types import FrameType
 from typing import IO
 
-from a2c.cluster import LAUNCHED, listen
+from a2c.execution.cluster import LAUNCHED, listen
 
 POLL_SECONDS = 0.1
 GRACE_SECONDS = 60.0  # for the others to notice that a worker has failed, as TensorFlow tells them

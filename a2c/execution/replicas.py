@@ -20,8 +20,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from a2c.cluster import find_cluster
 from a2c.config import Config, CrashError, RuntimeConfig, UserError, changed, dotted, dump_config
+from a2c.execution.cluster import find_cluster
 
 FORMING_SECONDS = 60  # for TensorFlow to connect workers that have met; it would wait an hour
 WISHES = 2  # see `consult`
@@ -159,6 +159,10 @@ class Replicas:
         table[self.index, : len(words)] = words
         table = self._sum(table).numpy()
         return [_from_words(row[:length]) for row, length in zip(table, lengths[0], strict=True)]
+
+    def barrier(self) -> None:
+        """Wait until all workers have come here."""
+        self.gather({})
 
     def from_chief(self, make: Callable[[], Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
         """What the chief makes, on all workers; a mistake or a failure of its becomes one of all."""

@@ -12,8 +12,8 @@ with one that is written with arrays, "although mathematically equivalent". The 
 2. The question's critic ends in one unit with softmax. A softmax over a single number is 1 whatever the number, so this
    critic says 1 always and has no gradient: there is no baseline to learn. A value needs a unit without activation.
 
-`broadcast_loss` makes the first mistake on purpose, for the comparison. No training reaches it: `a2c.losses` refuses
-such shapes.
+`broadcast_loss` makes the first mistake on purpose, for the comparison. No training reaches it: the
+losses in `a2c.algorithms` check their shapes.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ import numpy as np
 import tensorflow as tf
 from gymnasium.spaces import Box
 
+from a2c.algorithms.losses import a2c_loss
 from a2c.config import ModelConfig
-from a2c.losses import a2c_loss
-from a2c.model import build_model
+from a2c.networks.model import build_model
 
 PAYS = (0.1, 0.9)  # the probability that an arm pays 1; else it pays 0
 PULLS = 24  # in each update

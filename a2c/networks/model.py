@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from a2c.config import ModelConfig, UserError
+from a2c.extensions import find_extension, is_extension
 
 Convolutions = tuple[tuple[int, int, int], ...]  # filters, kernel, stride of each
 
@@ -41,6 +42,8 @@ def build_model(
     Raises:
         UserError: where the network does not fit the observations.
     """
+    if is_extension(config.name):
+        return _own_model(config.name, observation_space, num_actions, seed=seed, dtype=dtype)
     shape = tuple(observation_space.shape)
     name = config.name
     is_image = len(shape) == 3 and observation_space.dtype == np.uint8
@@ -64,6 +67,18 @@ def build_model(
     value = trunk.head("value", 1, 1.0)(features)
     value = keras.layers.Reshape((), name="values", dtype="float32")(value)
     return keras.Model(observations, (logits, value), name=name)
+
+
+def _own_model(name: str, observation_space: Any, num_actions: int, *, seed: int, dtype: str) -> keras.Model:
+    """The network that a user's `module:builder` makes, with the arguments and the outputs of `build_model`."""
+    model = find_extension(name, "model")(observation_space, num_actions, seed=seed, dtype=dtype)
+    shapes = [tuple(output.shape) for output in getattr(model, "outputs", ())]
+    if shapes != [(None, num_actions), (None,)]:
+        raise UserError(
+            f"The network of {name} has outputs of shapes {shapes}, and needs logits (None, {num_actions}) and values "
+            "(None,); end the latter with keras.layers.Reshape(())."
+        )
+    return model
 
 
 def weight_shapes(config: ModelConfig, observation_space: Any, num_actions: int) -> list[tuple[int, ...]]:
@@ -195,12 +210,12 @@ def refuse_unproven_layers(model: keras.Model) -> None:
         if kind is keras.layers.Conv2D and layer.use_bias:
             raise UserError(
                 f"The Conv2D layer {layer.name!r} is not exact, since oneDNN fuses the gradient of its bias in graphs; "
-                "use use_bias=False and a2c.model.Bias after it, or runtime.numerics=fast."
+                "use use_bias=False and a2c.networks.model.Bias after it, or runtime.numerics=fast."
             )
         if getattr(layer, "activation", None) not in PROVEN_LAYERS.get(kind, ()):
             raise UserError(
                 f"The layer {layer.name!r} ({kind.__name__}) was never shown to be exact; use layers and activations "
-                "of the networks in a2c.model, or runtime.numerics=fast."
+                "of the networks in a2c.networks.model, or runtime.numerics=fast."
             )
 
 

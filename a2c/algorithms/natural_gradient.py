@@ -1,0 +1,322 @@
+"""A step along the natural gradient of a policy, inside of a trust region. Pure functions of vectors, and the step.
+
+P = number of weights of the policy's network, T = rollout_length, B = num_envs, A = num_actions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import keras
+import tensorflow as tf
+
+from a2c.algorithms.gradient_step import Batch, Metrics, in_parts
+from a2c.algorithms.losses import entropy, log_prob
+from a2c.data.rollout import Array
+from a2c.execution.compile import Compiled, Tap, untapped
+from a2c.shapes import check_shapes
+
+RESIDUAL = 1e-5  # of conjugate gradients, relative to the right side: float32 does not carry much further
+
+Product = Callable[[tf.Tensor], tf.Tensor]  # a vector [P] -> a symmetric matrix [P, P] times it
+
+
+class PolicyBatch(NamedTuple):
+    """What a policy learns from."""
+
+    observations: Array  # [T, B, *obs]
+    actions: Array  # [T, B] int32, drawn by the policy as it stands
+    advantages: Array  # [T, B] float32
+
+
+class TrustRegion(NamedTuple):
+    """How far a step goes, and how it is found."""
+
+    max_kl: float  # the most by which it may move the policy, in nats
+    cg_iterations: int  # at most
+    cg_damping: float  # is added to the diagonal of the Fisher matrix
+    fisher_stride: int  # the Fisher matrix is that of each so many-th row of a batch
+    backtracks: int  # how many step lengths are tried
+    backtrack_ratio: float  # of each to the one before
+
+
+# --- pure functions -------------------------------------------------------------------------------------------
+
+
+def mean_kl(old_logits: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    """mean_t,b[ sum_a pi_old(a | s) (log pi_old(a | s) - log pi(a | s)) ] in nats; float32 scalar.
+
+    Args:
+        old_logits, logits: [T, B, A] float32.
+
+    Raises:
+        ValueError: if ranks or shapes do not match.
+    """
+    check_shapes("mean_kl", 3, old_logits=old_logits, logits=logits)
+    old_log_probs = tf.nn.log_softmax(old_logits)
+    divergences = tf.exp(old_log_probs) * (old_log_probs - tf.nn.log_softmax(logits))
+    return tf.reduce_mean(tf.reduce_sum(divergences, axis=-1))
+
+
+def surrogate_loss(log_probs: tf.Tensor, old_log_probs: tf.Tensor, advantages: tf.Tensor) -> tf.Tensor:
+    """-mean_t,b[ pi(a | s) / pi_old(a | s) A ] (Schulman et al. 2015, eq. 14, with its sign turned); float32 scalar.
+
+    Args:
+        log_probs, old_log_probs, advantages: [T, B] float32; gradients flow into `log_probs` alone.
+
+    Raises:
+        ValueError: if ranks or shapes do not match.
+    """
+    check_shapes("surrogate_loss", 2, log_probs=log_probs, old_log_probs=old_log_probs, advantages=advantages)
+    ratios = tf.exp(log_probs - tf.stop_gradient(old_log_probs))
+    return -tf.reduce_mean(ratios * tf.stop_gradient(advantages))
+
+
+def fisher_product(logits_of: Callable[[tf.Tensor], tf.Tensor], weights: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
+    """F v [P], with F the mean Fisher matrix of a softmax policy.
+
+    F v = mean_n[ J^T (diag(pi) - pi pi^T) J v ] with J = d logits / d weights [A, P] of one observation. That is the
+    Hessian of `mean_kl` at the point at which both policies are the same (Schulman et al. 2015, appendix C.1). J v is
+    the gradient of J^T u by u, in which it is linear, so that a product needs no second derivative of any layer.
+
+    Args:
+        logits_of: weights [P] -> logits [N, A].
+        weights: [P] float32, at which the matrix is taken.
+        v: [P] float32.
+
+    Raises:
+        ValueError: if ranks or shapes do not match.
+    """
+    check_shapes("fisher_product", 1, weights=weights, v=v)
+    with tf.GradientTape() as outer:
+        with tf.GradientTape(persistent=True) as inner:
+            inner.watch(weights)
+            logits = logits_of(weights)
+        u = tf.zeros_like(logits)
+        outer.watch(u)
+        pulled_back = inner.gradient(logits, weights, output_gradients=u)  # J^T u
+    moved = outer.gradient(pulled_back, u, output_gradients=v)  # J v [N, A]
+    probs = tf.nn.softmax(logits)
+    centred = probs * (moved - tf.reduce_sum(probs * moved, axis=-1, keepdims=True))
+    return inner.gradient(logits, weights, output_gradients=centred / float(logits.shape[0]))
+
+
+def conjugate_gradients(product: Product, b: tf.Tensor, *, iterations: int) -> tf.Tensor:
+    """Solve A x = b for x [P], with a positive definite A (Hestenes and Stiefel 1952); `b` = 0 gives 0.
+
+    Args:
+        product: v -> A v.
+        b: [P] float32.
+        iterations: at most; it ends before if the residual is `RESIDUAL` times b, or is not finite.
+
+    Raises:
+        ValueError: unless `b` has rank 1.
+    """
+    check_shapes("conjugate_gradients", 1, b=b)
+    enough = RESIDUAL**2 * _dot(b, b)
+
+    def goes_on(x: tf.Tensor, r: tf.Tensor, p: tf.Tensor, rr: tf.Tensor) -> tf.Tensor:
+        return rr > enough
+
+    def iterate(x: tf.Tensor, r: tf.Tensor, p: tf.Tensor, rr: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        a_p = product(p)
+        alpha = rr / _dot(p, a_p)
+        x, r = x + alpha * p, r - alpha * a_p
+        new_rr = _dot(r, r)
+        return x, r, r + new_rr / rr * p, new_rr
+
+    start = (tf.zeros_like(b), b, b, _dot(b, b))
+    x, *_ = tf.while_loop(goes_on, iterate, start, maximum_iterations=iterations)
+    return x
+
+
+def whole_step(product: Product, direction: tf.Tensor, *, max_kl: float) -> tf.Tensor:
+    """sqrt(2 max_kl / x^T A x) x: the step [P] along x to a KL of max_kl, as far as that is quadratic (appendix C).
+
+    0 if the curvature x^T A x is not positive.
+    """
+    curvature = _dot(direction, product(direction))
+    scale = tf.where(curvature > 0, tf.sqrt(2.0 * max_kl / curvature), 0.0)
+    return scale * direction
+
+
+class Found(NamedTuple):
+    """Where a line search ended."""
+
+    is_accepted: tf.Tensor  # bool scalar
+    tries: tf.Tensor  # int32 scalar
+    fraction: tf.Tensor  # of the whole step that was tried last; these are of it:
+    weights: tf.Tensor  # [P] float32
+    loss: tf.Tensor  # float32 scalar
+    kl: tf.Tensor  # float32 scalar, nats
+
+
+def line_search(
+    evaluate: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]],
+    weights: tf.Tensor,
+    step: tf.Tensor,
+    loss: tf.Tensor,
+    region: TrustRegion,
+) -> Found:
+    """Try the whole step, then shorter ones, until the loss is below `loss` and KL at most max_kl (appendix C).
+
+    What is not finite is not accepted.
+
+    Args:
+        evaluate: weights [P] -> loss and KL, float32 scalars.
+        weights, step: [P] float32.
+        loss: at `weights`.
+        region: max_kl, backtracks, backtrack_ratio.
+
+    Raises:
+        ValueError: if ranks or shapes do not match.
+    """
+    check_shapes("line_search", 1, weights=weights, step=step)
+    fractions = tf.constant([region.backtrack_ratio**i for i in range(region.backtracks)])
+
+    def attempt(before: Found) -> tuple[Found]:
+        fraction = fractions[before.tries]
+        tried = weights + fraction * step
+        new_loss, kl = evaluate(tried)
+        accepted = (new_loss < loss) & (kl <= region.max_kl)
+        return (Found(accepted, before.tries + 1, fraction, tried, new_loss, kl),)
+
+    start = Found(tf.constant(False), tf.constant(0), tf.constant(0.0), weights, loss, tf.constant(0.0))
+    found: tuple[Found] = tf.while_loop(
+        lambda found: ~found.is_accepted, attempt, (start,), maximum_iterations=region.backtracks
+    )
+    return found[0]
+
+
+def flat(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
+    """All entries as one vector [P]."""
+    return tf.concat([tf.reshape(x, [-1]) for x in tensors], axis=0)
+
+
+def unflat(vector: tf.Tensor, variables: Sequence[tf.Variable]) -> list[tf.Tensor]:
+    """The parts of a vector [P], in the shapes of variables: the inverse of `flat`."""
+    sizes = [v.shape.num_elements() for v in variables]
+    return [tf.reshape(x, v.shape) for x, v in zip(tf.split(vector, sizes), variables, strict=True)]
+
+
+def _dot(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_sum(x * y)
+
+
+# --- the step -------------------------------------------------------------------------------------------------
+
+
+class Expansion(NamedTuple):
+    """The surrogate to first order and KL to second order, around the weights of a policy."""
+
+    weights: tf.Tensor  # [P] float32
+    logits: tf.Tensor  # [T, B, A] float32
+    loss: tf.Tensor  # float32 scalar
+    gradient: tf.Tensor  # of the loss, [P]
+    grad_norm: tf.Tensor  # float32 scalar
+    curvature: Product  # of KL: the damped Fisher matrix
+
+
+class NaturalGradientStep:
+    """A compiled step of a policy inside of a trust region: a `Step`, without an optimizer and so without any state.
+
+    Args:
+        network: of the policy alone: observations [N, *obs] -> logits [N, A].
+        signature: of a batch.
+        region: how far it goes.
+        mode: see `Compiled`.
+        parts: every batch goes through the network in so many, each on a core of its own.
+    """
+
+    def __init__(
+        self, network: keras.Model, signature: PolicyBatch, region: TrustRegion, *, mode: str, parts: int = 1
+    ) -> None:
+        self.network = network
+        self.variables = network.trainable_variables
+        self.signature = signature
+        self.region = region
+        self.parts = parts
+        self.compiled = Compiled(self.apply, mode, signature, as_operation=True)
+        # a compiled function of its own, in eager execution too: there tapes put a sum over no axis behind x + bias, so
+        # that the changes that come from an input, a kernel and a bias would be added in another order
+        self._fisher_product = tf.function(
+            lambda weights, v, rows: fisher_product(lambda at: self._forward(at, rows), weights, v), autograph=False
+        )
+
+    def __call__(self, batch: Batch) -> Metrics:
+        """See `Step`."""
+        return self.compiled(batch)  # type: ignore[no-any-return]
+
+    def apply(self, batch: Batch, tap: Tap = untapped) -> Metrics:
+        """The step before it is compiled. The weights are changed once, if the line search accepts others."""
+        around = self._expand(batch, tap)
+        step = self._whole_step(around, tap)
+
+        def evaluate(weights: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            logits = self._logits(weights, batch.observations)
+            return _loss(logits, around.logits, batch), mean_kl(around.logits, logits)
+
+        found = line_search(evaluate, around.weights, step, around.loss, self.region)
+        tf.cond(found.is_accepted, lambda: self._assign(found.weights), lambda: None)
+        return {
+            "policy_loss": tf.where(found.is_accepted, tap("new_policy_loss", found.loss), around.loss),
+            "entropy": tap("entropy", entropy(around.logits)),
+            "kl": tf.where(found.is_accepted, tap("kl", found.kl), 0.0),
+            "step_fraction": tf.where(found.is_accepted, tap("step_fraction", found.fraction), 0.0),
+            "policy_grad_norm": around.grad_norm,
+            "step_norm": tf.norm(step),
+        }
+
+    def gradients(self, batch: Batch, tap: Tap = untapped) -> tuple[list[tf.Tensor], Expansion]:
+        """The whole step of each variable, along the natural gradient, and what it was found from."""
+        around = self._expand(batch, tap)
+        return unflat(self._whole_step(around, tap), self.variables), around
+
+    def is_finite(self, metrics: Metrics) -> bool:
+        """Whether surrogate, gradient and step were finite; if not, the line search has accepted nothing."""
+        return all(bool(tf.math.is_finite(metrics[name])) for name in ("policy_loss", "policy_grad_norm", "step_norm"))
+
+    def _expand(self, batch: PolicyBatch, tap: Tap) -> Expansion:
+        weights = flat([tf.convert_to_tensor(v) for v in self.variables])
+        with tf.GradientTape() as tape:
+            tape.watch(weights)
+            logits = tap("logits", self._logits(weights, batch.observations))
+            loss = tap("policy_loss", _loss(logits, logits, batch))
+        gradient = tap("policy_gradient", tape.gradient(loss, weights))
+        grad_norm = tap("policy_grad_norm", tf.norm(gradient))
+        some = _rows(batch.observations[:: self.region.fisher_stride])
+
+        def curvature(v: tf.Tensor) -> tf.Tensor:
+            return self._fisher_product(weights, v, some) + self.region.cg_damping * v
+
+        return Expansion(weights, logits, loss, gradient, grad_norm, curvature)
+
+    def _whole_step(self, around: Expansion, tap: Tap) -> tf.Tensor:
+        """Down along the natural gradient -F^-1 g, to the border of the region; [P]."""
+        direction = conjugate_gradients(around.curvature, -around.gradient, iterations=self.region.cg_iterations)
+        direction = tap("natural_gradient", direction)
+        return tap("whole_step", whole_step(around.curvature, direction, max_kl=self.region.max_kl))
+
+    def _logits(self, weights: tf.Tensor, observations: tf.Tensor) -> tf.Tensor:
+        """[T, B, A] of the network with other weights [P], for observations [T, B, *obs]."""
+        return tf.reshape(self._forward(weights, _rows(observations)), [*observations.shape[:2], -1])
+
+    def _forward(self, weights: tf.Tensor, observations: tf.Tensor) -> tf.Tensor:
+        """[N, A], for observations [N, *obs]."""
+        values = unflat(weights, self.variables)
+        passed = [self.network.stateless_call(values, [], part)[0] for part in in_parts(observations, self.parts)]
+        return tf.concat(passed, axis=0)
+
+    def _assign(self, weights: tf.Tensor) -> None:
+        for variable, value in zip(self.variables, unflat(weights, self.variables), strict=True):
+            variable.assign(value)
+
+
+def _loss(logits: tf.Tensor, old_logits: tf.Tensor, batch: PolicyBatch) -> tf.Tensor:
+    return surrogate_loss(log_prob(logits, batch.actions), log_prob(old_logits, batch.actions), batch.advantages)
+
+
+def _rows(observations: tf.Tensor) -> tf.Tensor:
+    t, b, *observation = observations.shape
+    return tf.reshape(observations, [t * b, *observation])

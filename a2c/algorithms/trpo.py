@@ -1,0 +1,169 @@
+"""TRPO, trust region policy optimisation: a natural gradient step of the policy, then a fit of the value function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Self, cast
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from a2c.algorithms.algorithm import Algorithm, Batches
+from a2c.algorithms.gradient_step import Fit, GradientStep, Pool, in_parts
+from a2c.algorithms.losses import value_loss
+from a2c.algorithms.natural_gradient import NaturalGradientStep, PolicyBatch, TrustRegion
+from a2c.algorithms.on_policy import outcomes
+from a2c.algorithms.policy import ActorCriticPolicy, actor_critic_policy
+from a2c.algorithms.returns import gae, moments, normalize
+from a2c.algorithms.sections import TRPOSection
+from a2c.config import Config
+from a2c.data.rollout import Array, Rollout
+from a2c.envs import clips_rewards
+from a2c.execution.compile import Compiled, Tap
+from a2c.execution.replicas import ALONE, Replicas
+from a2c.execution.runtime import parts_of, stream_seed
+from a2c.networks.optimizer import build_optimizer
+
+
+class ValueBatch(NamedTuple):
+    """What one gradient step of the value function learns from: n rows of each environment, from all over a rollout."""
+
+    observations: Array  # [n, B, *obs]
+    returns: Array  # [n, B] float32
+
+
+class TRPO(Algorithm):
+    """Schulman et al. 2015, arXiv 1502.05477: each policy maximises the surrogate within max_kl of the one before.
+
+    Policy and value function share no weights, so that neither step moves what the other one trains. Advantages are of
+    GAE (Schulman et al. 2016, arXiv 1506.02438), with the values that were said when the rollout was collected. The
+    value function is fitted last, by an optimizer, in `value_epochs` of `value_minibatches`.
+
+    Args:
+        config: of the algorithm.
+        policy: whose network is trained; it says its values.
+        optimizer: Keras', of the value function.
+        num_envs: B; with the rollout's length it fixes the shapes of an update.
+        clip_rewards, cut_on_life_loss: see `outcomes`.
+        shuffle_seed: of the order of rows in the fit.
+        mode: see `Compiled`.
+        max_grad_norm: of the value function, see `GradientStep`.
+        parts: every batch goes through the network in so many, each on a core of its own.
+    """
+
+    policy: ActorCriticPolicy
+
+    def __init__(
+        self,
+        config: TRPOSection,
+        policy: ActorCriticPolicy,
+        optimizer: Any,
+        *,
+        num_envs: int,
+        clip_rewards: bool,
+        cut_on_life_loss: bool,
+        shuffle_seed: int,
+        mode: str,
+        max_grad_norm: float,
+        parts: int = 1,
+    ) -> None:
+        self.config = config
+        self.policy = policy
+        self.clip_rewards = clip_rewards
+        self.cut_on_life_loss = cut_on_life_loss
+        self.shuffle_seed = shuffle_seed
+        self.parts = parts
+        shape, dtype = tuple(policy.model.input_shape[1:]), policy.model.input.dtype
+        actor, self.critic = (keras.Model(policy.model.input, output) for output in policy.model.outputs)
+        rows = (config.rollout_length, num_envs)
+        some = (config.rollout_length // config.value_minibatches, num_envs)
+        floats, ends = tf.TensorSpec(rows, tf.float32), tf.TensorSpec(rows, tf.bool)
+        bootstrap_values = tf.TensorSpec((num_envs,), tf.float32)
+        self._targets = Compiled(self._gae, mode, floats, floats, ends, floats, floats, bootstrap_values)
+        move = NaturalGradientStep(
+            actor,
+            PolicyBatch(tf.TensorSpec((*rows, *shape), dtype), tf.TensorSpec(rows, tf.int32), floats),
+            TrustRegion(**{name: getattr(config, name) for name in TrustRegion._fields}),
+            mode=mode,
+            parts=parts,
+        )
+        fit = GradientStep(
+            self._value_loss,
+            self.critic.trainable_variables,
+            optimizer,
+            ValueBatch(tf.TensorSpec((*some, *shape), dtype), tf.TensorSpec(some, tf.float32)),
+            max_grad_norm=max_grad_norm,
+            mode=mode,
+        )
+        self.steps = {"policy": move, "value": fit}
+        self.variables = {"model": policy.model.variables, "optimizer": optimizer.variables}
+
+    @staticmethod
+    def build_policy(config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> ActorCriticPolicy:
+        """See `Algorithm`."""
+        return actor_critic_policy(config, space, num_actions, replicas, values=True)
+
+    @classmethod
+    def build(cls, config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> Self:
+        """See `Algorithm`."""
+        section = cast(TRPOSection, config.algorithm)
+        fits = section.value_epochs * section.value_minibatches  # steps of the optimizer in an update
+        return cls(
+            section,
+            cls.build_policy(config, space, num_actions, replicas),
+            build_optimizer(config.optimizer, total_updates=config.total_updates * fits),
+            num_envs=config.env.num_envs,
+            clip_rewards=clips_rewards(config.env),
+            cut_on_life_loss=config.env.cut_on_life_loss,
+            shuffle_seed=stream_seed(config.seed, "minibatches"),
+            mode=config.runtime.mode,
+            max_grad_norm=config.optimizer.max_grad_norm,
+            parts=parts_of(config),
+        )
+
+    def trace(self) -> None:
+        """See `Algorithm`."""
+        super().trace()
+        for compiled in (self.policy.compiled["value"], self._targets):
+            compiled.trace()
+
+    def batches(self, rollout: Rollout, updates: int) -> Batches:
+        """The whole rollout for the policy, then minibatch after minibatch for the value function."""
+        found = outcomes(
+            rollout,
+            self.policy.value,
+            gamma=self.config.gamma,
+            cut_on_life_loss=self.cut_on_life_loss,
+            clip_rewards=self.clip_rewards,
+        )
+        bootstrap_values = self.policy.value(rollout.observations[-1])
+        advantages, returns = (x.numpy() for x in self._targets(*found, rollout.said["values"], bootstrap_values))
+        observations = rollout.observations[:-1]
+        yield "policy", PolicyBatch(observations, rollout.actions, advantages)
+        columns = np.arange(observations.shape[1])
+        for rows in self.shuffled(updates, *returns.shape):
+            yield "value", ValueBatch(observations[rows, columns], returns[rows, columns])
+
+    def shuffled(self, updates: int, t: int, b: int) -> Iterator[np.ndarray]:
+        """The rows [n, B] of each minibatch of all epochs, a function of the seed and the update alone.
+
+        Every environment is shuffled by itself, so that each minibatch has as many rows of each.
+        """
+        rng = np.random.Generator(np.random.Philox(key=self.shuffle_seed, counter=[0, 0, 0, updates]))
+        rows = np.tile(np.arange(t)[:, None], b)
+        for _ in range(self.config.value_epochs):
+            yield from np.split(rng.permuted(rows, axis=0), self.config.value_minibatches)
+
+    def _gae(self, *estimate: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Advantages, for the policy, and returns, for the value function; both [T, B]."""
+        advantages, returns = gae(*estimate, gae_lambda=self.config.gae_lambda)
+        return normalize(advantages) if self.config.normalize_advantages else advantages, returns
+
+    def _value_loss(self, batch: ValueBatch, tap: Tap, pool: Pool) -> Fit:
+        n, b, *observation = batch.observations.shape
+        stored = tap("observations", tf.reshape(batch.observations, [n * b, *observation]))
+        values = tf.concat([self.critic(part) for part in in_parts(stored, self.parts)], axis=0)
+        values = tf.reshape(tap("values", values), [n, b])
+        loss = tap("value_loss", value_loss(values, batch.returns))
+        return Fit(loss, {"value_loss": loss}, moments(batch.returns - values), moments(batch.returns))

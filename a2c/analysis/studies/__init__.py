@@ -1,0 +1,1 @@
+"""Two questions people asked, as experiments."""

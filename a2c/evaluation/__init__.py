@@ -1,0 +1,1 @@
+"""Whole games, their scores and protocols."""

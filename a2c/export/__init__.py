@@ -1,0 +1,1 @@
+"""The network as files for other programs, with a card."""

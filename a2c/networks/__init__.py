@@ -1,0 +1,1 @@
+"""The networks, their layers and optimizers."""

@@ -1,0 +1,1 @@
+"""One run: the loop, and everything that it opens, writes and saves."""

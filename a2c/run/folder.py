@@ -1,0 +1,143 @@
+"""The folder of a run: who may begin or resume in it, its config.yaml, and words for files that cannot be written."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import yaml
+
+from a2c.config import SCHEMA, Config, UserError, all_keys, changed, dump_config, lookup, shown
+from a2c.execution.replicas import Replicas, from_text, to_text
+from a2c.run.checkpoint import Saved, find_checkpoint, resume_command, versions
+from a2c.run.files import make_folder, write_atomically
+from a2c.run.lock import FolderLock
+
+# settings that may change on resume
+FREE_KEYS = ("total_env_steps", "optimizer.on_nan", "runtime.cluster_wait_minutes")
+
+
+def begin(
+    config: Config, run_dir: Path, replicas: Replicas, lock: FolderLock, *, resume: bool, warn: Callable[[str], None]
+) -> tuple[Config, Saved | None]:
+    """What to go on from, None for a new run: the chief looks into the folder, and tells the others.
+
+    Returns:
+        The configuration, where a run goes on with the chief's new length and what else may change; and what was saved.
+    """
+
+    def look() -> dict[str, np.ndarray]:
+        check_folder(run_dir, resume=resume)
+        if not resume:
+            return {}
+        if (run_dir / "checkpoints").is_dir():  # else there is nothing to lock
+            lock.take()
+        saved = _latest(run_dir, config, warn)  # under the lock: nobody else goes on from it, or beyond it
+        free = {key: lookup(config, key) for key in FREE_KEYS}
+        return {**saved.packed(), "free": from_text(json.dumps(free))}
+
+    found = replicas.from_chief(look)
+    if not found:
+        return config, None
+    return changed(config, json.loads(to_text(found.pop("free")))), Saved.unpacked(found)
+
+
+def open_folder(run_dir: Path, replicas: Replicas, lock: FolderLock) -> None:
+    """The chief makes the folder of a new run and takes it; a mistake of its is one of all."""
+
+    def make() -> dict[str, np.ndarray]:
+        make_folder(run_dir, "run folder")
+        lock.take()
+        _check_new(run_dir)  # again: another may have begun there meanwhile
+        return {}
+
+    replicas.from_chief(make)
+
+
+def _latest(run_dir: Path, config: Config, warn: Callable[[str], None]) -> Saved:
+    """The checkpoint to go on from, if `config` is that of the run, its length apart."""
+    saved = find_checkpoint(run_dir, warn)
+    for key in all_keys(type(config.algorithm)):
+        given, stored = lookup(config, key), lookup(saved.config, key)
+        if given != stored and key not in FREE_KEYS:
+            raise UserError(
+                f"{run_dir} was started with {key}={stored}, not {given}; leave that out, or start a new run."
+            )
+    if config.total_env_steps < saved.env_steps and config.total_env_steps != saved.config.total_env_steps:
+        raise UserError(
+            f"{run_dir} has done {saved.env_steps:,} steps already; --steps is the total, give at least that."
+        )
+    if saved.meta.get("versions") != versions():
+        warn(f"{run_dir} was made with other versions than those here: it goes on, but not to the same bits.")
+    return saved
+
+
+def tell_of_another_machine(saved: Saved, here: str, warn: Callable[[str], None]) -> None:
+    """Tell if a checkpoint was written where the last bits may be others."""
+    there = saved.meta.get("machine", here)
+    if there != here:
+        warn(
+            f"{saved.path.name} was written on {shown(there)}, and this is {here!r}: the run goes on, "
+            "but its bits may be others."
+        )
+
+
+def check_folder(run_dir: Path, *, resume: bool) -> None:
+    """Check that a run can be started, or resumed, in a folder.
+
+    Raises:
+        UserError: if not.
+    """
+    _check_links(run_dir)
+    if not resume:
+        _check_new(run_dir)
+
+
+def _check_links(run_dir: Path) -> None:
+    """A run's folder may be a link; what is written into must not lead out of it."""
+    for name in ("checkpoints", "incidents"):
+        if (run_dir / name).is_symlink():
+            raise UserError(
+                f"{run_dir / name} is a link; a run writes into its own folder only, so put a folder there."
+            )
+
+
+def _check_new(run_dir: Path) -> None:
+    """A folder with nothing but the temporary files of a killed start is as good as new."""
+    if run_dir.is_file() or any(file.is_file() and not file.name.startswith(".") for file in run_dir.rglob("*")):
+        raise UserError(f"{run_dir} exists already; go on with `a2c resume {run_dir}`, or choose another --run-dir.")
+
+
+@contextmanager
+def saving(run_dir: Path, config: Config) -> Iterator[None]:
+    """Tell of a file that cannot be written, be it that the disk is full."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"A file of {run_dir} cannot be written ({error.strerror}): the run is stopped, and whole up to its last "
+            f"checkpoint. Make room, then go on with `{resume_command(run_dir, config)}`."
+        ) from None
+
+
+def write_config(run_dir: Path, config: Config) -> None:
+    """Write config.yaml, with the versions that made the run."""
+    values = {"schema": SCHEMA, **dump_config(config), "provenance": {**versions(), "git": _git_state()}}
+    write_atomically(run_dir / "config.yaml", yaml.safe_dump(values, sort_keys=False))
+
+
+def _git_state() -> str | None:
+    """The commit this code was checked out at, `+changes` where it was edited; None outside a checkout."""
+    checkout = Path(__file__).resolve().parents[2]
+    if not (checkout / ".git").exists():
+        return None  # installed: a repository further up is not ours
+    git = ["git", "-C", str(checkout), "describe", "--always", "--dirty=+changes", "--abbrev=40"]
+    try:
+        answer = subprocess.run(git, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.strip()

@@ -1,0 +1,281 @@
+"""train(): the loop. Collect a rollout, learn from it, and now and then log, evaluate and save."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from a2c.algorithms.algorithm import Algorithm, Update, build_algorithm
+from a2c.algorithms.sections import section_named
+from a2c.config import Config, build_config, dump_config
+from a2c.data.collector import RolloutCollector, build_collector
+from a2c.envs import VecEnvGroups, make_env_groups
+from a2c.evaluation.evaluate import EvalResult
+from a2c.execution.replicas import Replicas, demand_agreement, open_replicas
+from a2c.execution.runtime import machine, parts_of, setup
+from a2c.extensions import register
+from a2c.run.checkpoint import Checkpoints, Saved, demand_network, versions
+from a2c.run.evaluator import Evaluator
+from a2c.run.folder import begin, check_folder, open_folder, saving, tell_of_another_machine, write_config
+from a2c.run.games import Games
+from a2c.run.incident import Incidents
+from a2c.run.lock import FolderLock
+from a2c.run.metrics import Counters, Record, Writers, make_record
+from a2c.run.progress import Progress
+from a2c.run.signals import StopSignal
+from a2c.run.stopwatch import Stopwatch
+
+Warn = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class TrainSummary:
+    """How a call of `train` ended."""
+
+    run_dir: Path
+    config: Config  # with the numbers of workers and replicas that there were
+    is_chief: bool  # else another worker has the folder, and says how it went
+    counters: Counters
+    record: Record | None  # the last line of metrics, None where there was nothing left to do
+    evaluation: EvalResult | None
+    signal: int | None  # the signal that stopped it early, if one did
+
+
+def train(
+    config: Config,
+    run_dir: str | Path,
+    *,
+    resume: bool = False,
+    algorithm: type[Algorithm] | None = None,
+    model: Callable[..., Any] | None = None,
+    progress: Progress | None = None,
+    warn: Callable[[str], None] = lambda text: None,
+) -> TrainSummary:
+    """Train an agent.
+
+    Args:
+        config: everything that decides the run; with `resume` that of the run, its length apart.
+        run_dir: the run's folder; a new one, or with `resume` one that holds a checkpoint.
+        algorithm: a class of your own, in place of the one that `config` names; of its settings those that both have
+            are kept.
+        model: a function of your own that builds the network, with the arguments of `build_model` but its first.
+        resume: go on from the latest good checkpoint of `run_dir`, to the same bits as if never stopped.
+        progress: what the user sees; nothing by default.
+        warn: called with a sentence for each damaged checkpoint that was passed over, and if the run is not exact.
+
+    Raises:
+        UserError: where the folder, the environment or the checkpoint does not allow it, another process works in
+            the folder, a file cannot be written, or an update is not finite (and `optimizer.on_nan` is "stop").
+        CrashError: where anything else is raised in the loop; what is needed to repeat it is saved first.
+    """
+    run_dir = Path(run_dir)
+    config = _with_own(config, algorithm, model)
+    if config.runtime.strategy != "multiworker":  # whose other workers are to hear of it
+        check_folder(run_dir, resume=resume)
+    setup(config.runtime, parts=parts_of(config), warn=None if config.runtime.threads else warn)
+    config, replicas = open_replicas(config)
+    with replicas.connected(), StopSignal() as stop, FolderLock(run_dir) as lock, ExitStack() as stack:
+        config, saved = begin(config, run_dir, replicas, lock, resume=resume, warn=warn)
+        demand_agreement(replicas, config, versions())
+        run = Run(run_dir, config, replicas, stop, *_build(config, saved, replicas, stack))
+        if saved is None:
+            open_folder(run_dir, replicas, lock)
+        else:
+            run.restore(saved, warn)
+        run.open_files(stack, is_new=saved is None)
+        with run.watched(progress):
+            run.say_what_is_not_exact(saved, warn)
+            run.loop()
+    return run.summary()
+
+
+@dataclass
+class Run:
+    """Everything of a run under way, and the rounds of its loop."""
+
+    run_dir: Path
+    config: Config
+    replicas: Replicas
+    stop: StopSignal
+    envs: VecEnvGroups
+    algorithm: Algorithm
+    collector: RolloutCollector
+
+    def __post_init__(self) -> None:
+        self.counters = Counters()
+        self.games = Games(self.counters, self.replicas)
+        self.checkpoints = Checkpoints(
+            self.run_dir,
+            self.config,
+            algorithm=self.algorithm,
+            collector=self.collector,
+            counters=self.counters,
+            replicas=self.replicas,
+        )
+        self.writers: Writers | None = None  # the chief's
+        self.record: Record | None = None
+        self.evaluation: EvalResult | None = None
+        self.stopping = False
+
+    def loop(self) -> None:
+        """Round after round until all steps are done, or a signal comes."""
+        self.stopping = self.replicas.consult(self.stop.signal is not None, False)[0]
+        if self.counters.evaluation_due(self.config):  # the session before was stopped in it
+            self.evaluate()
+            self.save()
+        self.algorithm.trace()
+        self.clock = Stopwatch(self.counters)
+        while not self.finished and not self.stopping:
+            update = self.learn()
+            if self.finished or self.counters.updates % self.config.logging.every_updates == 0:
+                self.log(update)
+            if self.counters.evaluation_due(self.config):
+                self.evaluate()
+            stop_wished, save_wished = self.replicas.consult(
+                self.stop.signal is not None, self.checkpoints.due_by_time()
+            )
+            self.stopping |= stop_wished
+            if self.finished or self.stopping or save_wished or self.checkpoints.due_by_updates():
+                self.save()
+        self.replicas.barrier()  # nobody leaves before the chief has saved: alone it could not be started again
+
+    @property
+    def finished(self) -> bool:
+        """Whether all the steps are done."""
+        return self.counters.finished(self.config)
+
+    def learn(self) -> Update:
+        """One round: collect, update, count."""
+        update, episodes = self.algorithm.iterate(self.collector, self.counters.updates)
+        self.counters.advance(self.config.env_steps_per_update, self.envs.frames_per_step, update.gradient_steps)
+        self.games.add(episodes)
+        self.incidents.check(update)
+        self.clock.tick()
+        return update
+
+    def log(self, update: Update) -> None:
+        """Write and show a line of metrics."""
+        self.games.count()
+        if self.writers is None:
+            return
+        self.record = make_record(self.counters, update.metrics, self.config.algorithm.METRICS, self.clock.lap())
+        with saving(self.run_dir, self.config):
+            self.writers.write(self.record, lambda: weights_of(self.algorithm.policy.model))
+        self.stop.watch(self.view.show, self.record, self.counters)
+
+    def evaluate(self) -> None:
+        """Play whole games beside training, off the clock."""
+        self.evaluation, self.stopping = self.evaluator()
+        if hasattr(self, "clock"):
+            self.clock.skip()
+
+    def save(self) -> None:
+        """Write a checkpoint, and before it all lines up to there, so that none can be lost."""
+        self.games.count()
+        with saving(self.run_dir, self.config):
+            if self.writers is not None:
+                self.writers.sync()
+            self.checkpoints.save()
+
+    def restore(self, saved: Saved, warn: Warn) -> None:
+        """Go on where a checkpoint was written."""
+        if lost := self.checkpoints.restore(saved):
+            warn(
+                f"{lost} of {self.envs.num_envs} environments are not where they were when {saved.path.name} was "
+                f"written: {self.config.env.id} is no function of its seed and actions, or is another version. They "
+                "start new games, and the run goes on, but not exactly."
+            )
+
+    def open_files(self, stack: ExitStack, *, is_new: bool) -> None:
+        """Save a new run first of all, so that it can be resumed whenever it is killed; then open what it writes."""
+        with saving(self.run_dir, self.config):
+            if is_new:
+                self.checkpoints.save()
+            if self.replicas.is_chief:
+                write_config(self.run_dir, self.config)
+                self.writers = stack.enter_context(Writers(self.run_dir, self.config, self.counters))
+
+    @contextmanager
+    def watched(self, progress: Progress | None) -> Iterator[None]:
+        """Within it the user sees the run, and whatever goes wrong leaves what is needed to repeat it."""
+        with (
+            progress if progress and self.replicas.is_chief else Progress() as self.view,
+            Incidents(
+                self.run_dir, self.config, self.algorithm, self.collector, self.counters, self.replicas
+            ) as self.incidents,
+            self.replicas.connected(),
+        ):
+            self.stop.watch(self.view.start, self.config, self.counters)
+            self.evaluator = Evaluator(
+                self.algorithm,
+                self.config,
+                self.run_dir,
+                self.counters,
+                self.writers,
+                self.stop,
+                self.view,
+                self.replicas,
+            )
+            yield
+
+    def say_what_is_not_exact(self, saved: Saved | None, warn: Warn) -> None:
+        """Tell if the bits may be others than those of another run, or of the session before."""
+        if self.finished or not self.replicas.is_chief:
+            return
+        if not self.config.algorithm.PROMISES.exact:
+            warn(
+                f"algorithm.name={self.config.algorithm.name} does not promise the same bits: two runs of one seed "
+                "differ, and so do a resumed run and one that was never stopped."
+            )
+        elif saved is not None:
+            tell_of_another_machine(saved, machine(parts_of(self.config)), warn)
+
+    def summary(self) -> TrainSummary:
+        """How it ended."""
+        done = self.finished and not self.counters.evaluation_due(self.config)
+        number = self.stop.signal or (signal.SIGTERM if self.stopping else None)  # another worker's
+        return TrainSummary(
+            self.run_dir,
+            self.config,
+            self.replicas.is_chief,
+            self.counters,
+            self.record,
+            self.evaluation,
+            None if done else number,
+        )
+
+
+def _build(
+    config: Config, saved: Saved | None, replicas: Replicas, stack: ExitStack
+) -> tuple[VecEnvGroups, Algorithm, RolloutCollector]:
+    """The environments, what learns from them, and what collects."""
+    first = replicas.index * config.env.num_envs
+    envs = make_env_groups(config.env, seed=config.seed, first=first, groups=parts_of(config))
+    stack.enter_context(envs)
+    if saved is not None:
+        demand_network(saved, envs.observation_space, envs.num_actions)
+    algorithm = build_algorithm(config, envs.observation_space, envs.num_actions, replicas=replicas)
+    return envs, algorithm, build_collector(config, envs, algorithm.policy)
+
+
+def _with_own(config: Config, algorithm: type[Algorithm] | None, model: Callable[..., Any] | None) -> Config:
+    """The configuration with an algorithm and a network of a user's own, under the names by which they are found."""
+    values = dump_config(config)
+    if algorithm is not None:
+        name = register(algorithm)
+        kept = {key: value for key, value in values["algorithm"].items() if key in section_named(name).model_fields}
+        values["algorithm"] = {**kept, "name": name}
+    if model is not None:
+        values["model"]["name"] = register(model)
+    return config if algorithm is None and model is None else build_config(values, where="train")
+
+
+def weights_of(model: Any) -> dict[str, np.ndarray]:
+    """Every trained variable of a network, by its path such as `conv_1/kernel`."""
+    return {variable.path: np.asarray(variable) for variable in model.trainable_variables}
