@@ -147,6 +147,14 @@ def test_the_first_actions_of_all_actors_are_those_of_a2c():
     assert all(np.array_equal(seen["a3c"][key], seen["a2c"][key]) for key in seen["a2c"])
 
 
+def test_the_learning_rate_falls_over_the_steps_of_all_actors():
+    """Half of it is left after two of four rounds."""
+    linear = {"schedule": "linear", "learning_rate": 1e-2}
+    algorithm, *_ = after(a3c(2, 3, total_env_steps=4 * 60, optimizer=linear, runtime=EAGER), 2)
+    assert isinstance(algorithm, A3C)
+    assert float(algorithm.learners[0].optimizer.learning_rate) == pytest.approx(0.5e-2)
+
+
 def test_a_joint_rollout_is_learned_from_actor_by_actor_each_its_own_columns():
     config = run_config(MLP, {}, "eager", num_envs=B - 1, name="a3c", actors=2)
     rollout = make_rollout(3, b=B - 1, t=5)
