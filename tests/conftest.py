@@ -46,7 +46,7 @@ def run_dir(tmp_path: Path) -> Path:
 @pytest.fixture
 def exact_numerics() -> Iterator[None]:
     """The passes of the graph optimizer are switched for the whole process: such a test starts from exact."""
-    from a2c import runtime  # imports TensorFlow: most files do without it here
+    from a2c.execution import runtime  # imports TensorFlow: most files do without it here
 
     runtime.setup(RuntimeConfig())
     yield

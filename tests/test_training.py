@@ -217,7 +217,7 @@ def test_it_is_told_where_the_bits_may_be_others(run_dir, monkeypatch):
     there = read_checkpoint(step_files(run_dir / "checkpoints")[-1]).meta["machine"]
     assert go_on(2) == []
     for module in ("checkpoint", "training"):
-        monkeypatch.setattr(f"a2c.{module}.machine", lambda parts: f"another in {parts}")
+        monkeypatch.setattr(f"a2c.run.{module}.machine", lambda parts: f"another in {parts}")
     assert go_on(2) == []  # there is nothing to do
     assert go_on(3) == [
         f"step-000000000064.npz was written on '{there}', and this is 'another in 1': "

@@ -261,7 +261,8 @@ def section_named(name: object) -> type[AlgorithmSection]:
     if isinstance(name, str) and name in SECTIONS:
         return SECTIONS[name]
     hint = nearest(name, list(SECTIONS)) if isinstance(name, str) else ""
-    raise ValueError(f"there is no algorithm {shown(name)}; algorithms are {', '.join(SECTIONS)}.{hint}")
+    names = ", ".join(SECTIONS)
+    raise ValueError(f"algorithm.name={shown(name)} is not allowed: it should be {names} or module:Class.{hint}")
 
 
 @cache
