@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from a2c.config.types import UserError
@@ -19,7 +21,7 @@ def trust(name: str) -> None:
 
 def register(thing: Any) -> str:
     """Make a class or a function known under `module:name`, which is returned."""
-    name = f"{thing.__module__}:{thing.__qualname__}"
+    name = f"{_module(thing)}:{thing.__qualname__}"
     _given[name] = thing
     return name
 
@@ -47,6 +49,8 @@ def find_extension(name: str, option: str) -> Any:
             f"--{option} {name}."
         )
     module, _, attribute = name.partition(":")
+    if not all(part.isidentifier() for part in (*module.split("."), attribute)):
+        raise UserError(f"--{option} {name} is not of the form module:name, for example examples.network:build.")
     try:
         found = getattr(import_module(module), attribute)
     except ImportError as error:
@@ -55,6 +59,16 @@ def find_extension(name: str, option: str) -> Any:
         raise UserError(f"--{option} {name}: the module {module!r} has no {attribute!r}.") from None
     _given[name] = found
     return found
+
+
+def _module(thing: Any) -> str:
+    """The module of a class or a function, as another process imports it: a script is none by the name of __main__."""
+    if thing.__module__ != "__main__":
+        return str(thing.__module__)
+    main = sys.modules["__main__"]
+    if spec := getattr(main, "__spec__", None):  # python -m package.module
+        return str(spec.name)
+    return Path(file).stem if (file := getattr(main, "__file__", None)) else "__main__"  # a notebook has no file
 
 
 def _trusted() -> list[str]:

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from a2c.algorithms.gradient_step import Batch, Metrics, Step
 from a2c.algorithms.policy import Policy
-from a2c.config import Config
+from a2c.config import Config, UserError
 from a2c.data.collector import RolloutCollector
 from a2c.data.rollout import Episode, Rollout
 from a2c.execution.replicas import ALONE, Replicas
@@ -119,7 +119,12 @@ def algorithm_class(config: Config) -> type[Algorithm]:
     """The class that `config.algorithm` names."""
     implementation = config.algorithm.IMPLEMENTATION
     if config.algorithm.name == implementation:  # a user's own
-        return find_extension(implementation, "algorithm")  # type: ignore[no-any-return]
+        own = find_extension(implementation, "algorithm")
+        if not issubclass(own, Algorithm):
+            raise UserError(
+                f"{implementation} is no algorithm: it needs to be a subclass of a2c.algorithms.algorithm.Algorithm."
+            )
+        return own  # type: ignore[no-any-return]
     module, _, name = implementation.partition(":")
     return getattr(import_module(module), name)  # type: ignore[no-any-return]
 

@@ -265,12 +265,16 @@ def section_named(name: object) -> type[AlgorithmSection]:
     raise ValueError(f"algorithm.name={shown(name)} is not allowed: it should be {names} or module:Class.{hint}")
 
 
-@cache
-def _own_section(name: str, algorithm: type) -> type[AlgorithmSection]:
+def _own_section(name: str, algorithm: Any) -> type[AlgorithmSection]:
     """The section of a user's algorithm, under the name by which it is found."""
     section = getattr(algorithm, "Section", None)
     if not (isinstance(section, type) and issubclass(section, AlgorithmSection)):
         raise UserError(f"{name} is no algorithm: it needs an attribute Section, a subclass of AlgorithmSection.")
+    return _named_section(name, section)
+
+
+@cache
+def _named_section(name: str, section: type[AlgorithmSection]) -> type[AlgorithmSection]:
     named: Any = (Literal[name], name)
     own: type[AlgorithmSection] = create_model(section.__name__, __base__=section, name=named)
     own.IMPLEMENTATION = name

@@ -19,6 +19,7 @@ import yaml
 from pydantic import TypeAdapter
 
 from a2c.algorithms.algorithm import build_algorithm
+from a2c.algorithms.sections import SECTIONS
 from a2c.analysis import switches as sw
 from a2c.analysis.convergence import (
     Arm,
@@ -27,6 +28,7 @@ from a2c.analysis.convergence import (
     default_threshold,
     find_runs,
     plan_runs,
+    short_key,
     train_planned,
 )
 from a2c.analysis.jobs import MACHINE, Job, Place, run_jobs
@@ -143,13 +145,12 @@ def compare_values(request: Request, text: str) -> Comparison:
     """One arm for each value of a key, from `key=a,b`."""
     key, values = _parse_values(text)
     envs = request.envs or ((None,) if request.config else ("Catch",))
-    name = key.rpartition(".")[2]
-    arms = [Arm(f"{name}={value}", request.load(env=env, **{key: value})) for env in envs for value in values]
+    arms = [Arm(f"{short_key(key)}={value}", request.load(env=env, **{key: value})) for env in envs for value in values]
     return _compare_arms(arms, request, "vary")
 
 
 def compare_targets(request: Request, targets: Sequence[str]) -> Comparison:
-    """Two or more presets or configuration files, or two or more run folders."""
+    """Two or more algorithms, presets or configuration files, or two or more run folders."""
     if len(targets) < 2:
         raise UserError(f"{targets[0]} alone cannot be compared; name two or more configurations or runs.")
     folders = [Path(target) for target in targets]
@@ -163,10 +164,17 @@ def compare_targets(request: Request, targets: Sequence[str]) -> Comparison:
     stems = [Path(target).stem for target in targets]
     labels = stems if len(set(stems)) == len(stems) else targets
     named = list(zip(labels, targets, strict=True))
-    arms = [Arm(label, request.load(config=target, env=env)) for env in envs for label, target in named]
+    arms = [Arm(label, _target(request, target, env)) for env in envs for label, target in named]
     if len({arm.config.env.id for arm in arms}) > len(envs):
         raise UserError("These configurations are for different games; say with --env which one to compare them in.")
     return _compare_arms(arms, request, "configs")
+
+
+def _target(request: Request, target: str, env: str | None) -> Config:
+    """The configuration that is meant: an algorithm's own recipe for a game, a preset, or a file."""
+    if target in SECTIONS and not Path(target).is_file():
+        return request.load(env=env or "Catch", **{"algorithm.name": target})
+    return request.load(config=target, env=env)
 
 
 def compare_question(request: Request) -> Comparison:

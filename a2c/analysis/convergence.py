@@ -59,6 +59,7 @@ class Run:
     env: str
     seed: int
     folder: Path
+    exact: bool = True  # whether its algorithm promises the same bits for the same seed
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,8 @@ class RunResult:
     arm: str
     env: str
     seed: int
-    updates_to_threshold: float  # inf where it never got there
+    env_steps_to_threshold: float  # agent steps; inf if it never got there
+    gradient_steps_to_threshold: float
     seconds_to_threshold: float
     steps_per_second: float  # agent steps over seconds of training
     final_return: float  # mean of the last 100 training games
@@ -94,7 +96,8 @@ class ArmSummary:
     env: str
     runs: int
     reached: int  # runs that got to the threshold
-    updates_to_threshold: float
+    env_steps_to_threshold: float
+    gradient_steps_to_threshold: float
     seconds_to_threshold: float
     steps_per_second: float
     final_return: float
@@ -109,7 +112,8 @@ class Contrast:
     env: str
     seeds: tuple[int, ...]
     identical: int  # seeds whose two runs are equal bit for bit: weights, optimizer, every line of metrics
-    updates_to_threshold: PairedComparison | None  # ratios; None without a threshold
+    env_steps_to_threshold: PairedComparison | None  # ratios; None without a threshold
+    gradient_steps_to_threshold: PairedComparison | None  # None as well if a run got there without a gradient step
     seconds_to_threshold: PairedComparison | None
     steps_per_second: PairedComparison
     final_return: PairedComparison  # differences
@@ -137,6 +141,13 @@ class Convergence:
     summaries: tuple[ArmSummary, ...]
     contrasts: tuple[Contrast, ...]
     aggregates: tuple[Aggregate, ...]
+    inexact: tuple[str, ...] = ()  # arms whose algorithm does not promise the same bits for the same seed
+
+
+def short_key(key: str) -> str:
+    """What a key is called in the label of an arm: its last word, or what it names."""
+    section, _, name = key.rpartition(".")
+    return section if name == "name" else name
 
 
 def plan_runs(arms: Sequence[Arm], seeds: Sequence[int], folder: Path) -> list[Planned]:
@@ -149,7 +160,8 @@ def plan_runs(arms: Sequence[Arm], seeds: Sequence[int], folder: Path) -> list[P
     for seed in seeds:
         first = seed % len(named)
         for arm, name in named[first:] + named[:first]:
-            run = Run(arm.label, arm.config.env.id, seed, folder / "runs" / f"{name}-s{seed}")
+            exact = arm.config.algorithm.PROMISES.exact
+            run = Run(arm.label, arm.config.env.id, seed, folder / "runs" / f"{name}-s{seed}", exact)
             planned.append(Planned(run, arm.config, folder / "arms" / f"{name}.yaml"))
     return planned
 
@@ -219,22 +231,33 @@ def last_record(folder: Path) -> Any:
 def find_runs(folders: Sequence[Path]) -> list[Run]:
     """Sort the runs of some folders into arms: those whose configurations differ in more than seed, game and length.
 
+    An arm is named after its algorithm if they differ, and after the keys that differ between runs of one algorithm.
+
     Raises:
-        UserError: where a folder is no run, or all runs were trained the same way.
+        UserError: if a folder is no run, or all runs were trained the same way.
     """
     configs = [_run_config(folder) for folder in folders]
     ways = [_without(dump_config(config), "seed", "total_env_steps", "env.id") for config in configs]
-    keys = [key for key in ways[0] if any(way[key] != ways[0][key] for way in ways)]
+    keys = _distinguishing(ways)
     if not keys:
         raise UserError("All these runs were trained in the same way: there is nothing to compare.")
-    labels = [", ".join(f"{key.rsplit('.', 1)[-1]}={way[key]}" for key in keys) for way in ways]
+    labels = [", ".join(f"{short_key(key)}={way[key]}" for key in keys if key in way) for way in ways]
     runs = [
-        Run(label, config.env.id, config.seed, folder)
+        Run(label, config.env.id, config.seed, folder, config.algorithm.PROMISES.exact)
         for label, config, folder in zip(labels, configs, folders, strict=True)
     ]
     if len({(run.arm, run.env, run.seed) for run in runs}) < len(runs):
         raise UserError("Two of these runs have the same configuration and seed; give each once.")
     return runs
+
+
+def _distinguishing(ways: Sequence[dict[str, Any]]) -> list[str]:
+    """The keys that tell ways of training apart; of two algorithms the names are enough, whatever else differs."""
+    name = "algorithm.name"
+    firsts = {way[name]: way for way in reversed(ways)}
+    found = {key for way in ways for key in way if way[key] != firsts[way[name]].get(key)}
+    found |= {name} if len(firsts) > 1 else set()
+    return [key for key in dict.fromkeys(key for way in ways for key in way) if key in found]
 
 
 def converge(runs: Sequence[Run], thresholds: dict[str, float | None], *, cut: bool = False) -> Convergence:
@@ -270,6 +293,7 @@ def converge(runs: Sequence[Run], thresholds: dict[str, float | None], *, cut: b
         summaries=tuple(_summary([results[run] for run in of[arm, env]]) for env in envs for arm in arms),
         contrasts=tuple(contrasts),
         aggregates=_aggregate(arms, envs, of, results) if len(envs) > 1 and all(map(is_scored, envs)) else (),
+        inexact=tuple(dict.fromkeys(run.arm for run in runs if not run.exact)),
     )
 
 
@@ -306,10 +330,13 @@ def _without(values: dict[str, Any], *keys: str) -> dict[str, Any]:
 
 
 def _lines(folder: Path) -> list[dict[str, Any]]:
-    """The metrics of a run; a half line, as a killed run leaves it, is left out."""
+    """The metrics of a run; a half line, as a killed run leaves it, is left out.
+
+    Older runs did not count gradient steps: each of their updates made one.
+    """
     file = folder / "metrics.jsonl"
     texts = file.read_text(encoding="utf-8", errors="replace").splitlines() if file.is_file() else []
-    lines = [line for line in map(_parsed, texts) if line.keys() >= NEEDED]
+    lines = [{"gradient_steps": line["updates"], **line} for line in map(_parsed, texts) if line.keys() >= NEEDED]
     if not lines or lines[-1]["episode_return_mean"] is None:
         raise UserError(f"No game has ended in {folder}: there is no return to compare; train it longer.")
     return lines
@@ -332,7 +359,8 @@ def _result(run: Run, lines: list[dict[str, Any]], threshold: float | None) -> R
         arm=run.arm,
         env=run.env,
         seed=run.seed,
-        updates_to_threshold=reached["updates"] if reached else math.inf,
+        env_steps_to_threshold=reached["env_steps"] if reached else math.inf,
+        gradient_steps_to_threshold=reached["gradient_steps"] if reached else math.inf,
         seconds_to_threshold=reached["seconds"] if reached else math.inf,
         steps_per_second=lines[-1]["env_steps"] / lines[-1]["seconds"],
         final_return=curve[-1]["episode_return_mean"],
@@ -355,8 +383,9 @@ def _summary(results: list[RunResult]) -> ArmSummary:
         arm=results[0].arm,
         env=results[0].env,
         runs=len(results),
-        reached=sum(math.isfinite(result.updates_to_threshold) for result in results),
-        updates_to_threshold=median("updates_to_threshold"),
+        reached=sum(math.isfinite(result.seconds_to_threshold) for result in results),
+        env_steps_to_threshold=median("env_steps_to_threshold"),
+        gradient_steps_to_threshold=median("gradient_steps_to_threshold"),
         seconds_to_threshold=median("seconds_to_threshold"),
         steps_per_second=median("steps_per_second"),
         final_return=median("final_return"),
@@ -378,13 +407,16 @@ def _contrast(baseline: list[Run], runs: list[Run], results: dict[Run, RunResult
     def both(name: str) -> tuple[list[float], list[float]]:
         return [getattr(results[a], name) for a, _ in pairs], [getattr(results[b], name) for _, b in pairs]
 
+    gradient_steps = both("gradient_steps_to_threshold")
+    all_learned = min(map(min, gradient_steps)) > 0
     return Contrast(
         arm=runs[0].arm,
         baseline=baseline[0].arm,
         env=runs[0].env,
         seeds=tuple(a.seed for a, _ in pairs),
         identical=sum(are_identical(a.folder, b.folder) for a, b in pairs),
-        updates_to_threshold=paired_ratio(*both("updates_to_threshold")) if with_threshold else None,
+        env_steps_to_threshold=paired_ratio(*both("env_steps_to_threshold")) if with_threshold else None,
+        gradient_steps_to_threshold=paired_ratio(*gradient_steps) if with_threshold and all_learned else None,
         seconds_to_threshold=paired_ratio(*both("seconds_to_threshold")) if with_threshold else None,
         steps_per_second=paired_ratio(*both("steps_per_second")),
         final_return=paired_difference(*both("final_return")),

@@ -128,45 +128,65 @@ def _say_growth(numerics: str, distances: list[dict[str, Distance]]) -> str:
 
 def _say_convergence(found: Convergence) -> Iterator[str]:
     for contrast in found.contrasts:
-        yield _say_contrast(contrast, found.thresholds[contrast.env], found.budget)
+        yield _say_contrast(contrast, found)
     for aggregate in found.aggregates:
         yield _say_aggregate(aggregate)
     unscored = [env for env in found.thresholds if not is_scored(env)]
     if len(found.thresholds) > 1 and unscored:
         yield f"{unscored[0]} has no published random and human score, so the games are not averaged."
+    if found.inexact:
+        yield (
+            f"{', '.join(found.inexact)}: this algorithm does not promise the same bits, so the same command may give "
+            "other numbers the next time."
+        )
 
 
-def _say_contrast(contrast: Contrast, threshold: float | None, budget: int) -> str:
-    n = len(contrast.seeds)
+def _say_contrast(contrast: Contrast, found: Convergence) -> str:
+    n, threshold = len(contrast.seeds), found.thresholds[contrast.env]
     start = f"{contrast.env}, {contrast.arm}:"
     speed = _ratio(contrast.steps_per_second, "the steps a second")
     if contrast.identical == n:
         seeds = "its one seed" if n == 1 else f"all {n} seeds"
         return f"{start} identical to {contrast.baseline} bit for bit in {seeds}, at {speed}."
     parts = []
-    updates, seconds = contrast.updates_to_threshold, contrast.seconds_to_threshold
-    if updates is None or seconds is None:
+    steps, seconds = contrast.env_steps_to_threshold, contrast.seconds_to_threshold
+    if steps is None or seconds is None:
         parts.append("no threshold is known for this environment (--threshold sets one)")
-    elif updates.censored_first == updates.censored_second == n:
+    elif steps.censored_first == steps.censored_second == n:
         parts.append(
-            f"no run of either arm reached a return of {threshold:g} in {budget:,} steps, so nothing can be said of "
-            f"the way there; give a lower --threshold or more --steps"
+            f"no run of either arm reached a return of {threshold:g} in {found.budget:,} steps, so nothing can be said "
+            f"of the way there; give a lower --threshold or more --steps"
         )
     else:
-        needed = _ratio(updates, f"the updates of {contrast.baseline} to a return of {threshold:g}")
-        parts.append(f"needed {needed} and {_ratio(seconds, 'the time')}{_censored(contrast, updates)}")
+        needed = _ratio(steps, f"the agent steps of {contrast.baseline} to a return of {threshold:g}")
+        gradient_steps = _gradient_steps(contrast, found.runs)
+        needed += f", {gradient_steps}, and" if gradient_steps else " and"
+        parts.append(f"needed {needed} {_ratio(seconds, 'the time')}{_censored(contrast, steps)}")
     parts.append(f"ended {_difference(contrast.final_return)}")
     parts.append(f"ran at {speed}")
     some = f"; {contrast.identical} of {n} seeds are identical bit for bit" if contrast.identical else ""
     return f"{start} {'; '.join(parts)}{some}."
 
 
-def _censored(contrast: Contrast, updates: PairedComparison) -> str:
-    if not updates.censored_first + updates.censored_second:
+def _gradient_steps(contrast: Contrast, runs: Sequence[RunResult]) -> str:
+    """Empty if they say nothing beside the agent steps: each pair has the same ratio of both, as in one algorithm."""
+    of = {(run.arm, run.seed): run for run in runs if run.env == contrast.env}
+    pairs = [(of[contrast.baseline, seed], of[contrast.arm, seed]) for seed in contrast.seeds]
+    same = all(
+        a.gradient_steps_to_threshold * b.env_steps_to_threshold
+        == b.gradient_steps_to_threshold * a.env_steps_to_threshold
+        for a, b in pairs
+    )
+    found = contrast.gradient_steps_to_threshold
+    return "" if same or found is None else _ratio(found, "its gradient steps")
+
+
+def _censored(contrast: Contrast, steps: PairedComparison) -> str:
+    if not steps.censored_first + steps.censored_second:
         return ""
     return (
-        f" (never reached: {updates.censored_first} runs of {contrast.baseline}, {updates.censored_second} of "
-        f"{contrast.arm}, of {updates.pairs} each; counted, not dropped)"
+        f" (never reached: {steps.censored_first} runs of {contrast.baseline}, {steps.censored_second} of "
+        f"{contrast.arm}, of {steps.pairs} each; counted, not dropped)"
     )
 
 
@@ -292,11 +312,15 @@ def _switches(off: tuple[str, ...]) -> str:
 def _arms_table(found: Convergence) -> Table:
     return Table(
         f"Medians over the seeds, in {found.budget:,} steps",
-        ("game", "arm", "runs", "reached", "updates to it", "seconds to it", "steps/s", "final return"),
+        (
+            *("game", "arm", "runs", "reached", "agent steps to it", "gradient steps to it", "seconds to it"),
+            *("steps/s", "final return"),
+        ),
         [
             (
                 *(s.env, s.arm, str(s.runs), f"{s.reached} of {s.runs}"),
-                *(_count(s.updates_to_threshold), _count(s.seconds_to_threshold)),
+                *(_count(s.env_steps_to_threshold), _count(s.gradient_steps_to_threshold)),
+                _count(s.seconds_to_threshold),
                 *(f"{s.steps_per_second:,.0f}", f"{s.final_return:.2f}"),
             )
             for s in found.summaries

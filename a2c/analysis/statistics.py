@@ -45,7 +45,7 @@ class PairedComparison:
 
 
 def paired_ratio(first: npt.ArrayLike, second: npt.ArrayLike, *, seed: int = 0) -> PairedComparison:
-    """Compare costs or rates, such as updates to a threshold or steps per second, by the median of second / first.
+    """Compare costs or rates, such as agent steps to a threshold or steps per second, by the median of second / first.
 
     A run that never reached the threshold is math.inf. Where only one run of a pair did, its partner's ratio is inf
     or 0: the longest of all, whatever the budget was. Where neither did, the pair tells nothing; it counts as a ratio

@@ -94,7 +94,7 @@ def eval_(
 def compare(
     targets: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[CONFIG_A CONFIG_B ... | RUN_A RUN_B ...]", help="Presets or files, or run folders."),
+        typer.Argument(metavar="[A B ... | RUN_A RUN_B ...]", help="Algorithms, presets or files; or run folders."),
     ] = None,
     eager: Annotated[
         bool, typer.Option("--eager", help="Eager against graph: where, why, growth, convergence.")

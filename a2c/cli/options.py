@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from a2c.algorithms.sections import SECTIONS
-from a2c.config import UserError, all_keys, preset_names
+from a2c.config import UserError, all_keys, preset_names, shown
 from a2c.extensions import is_extension, trust
 
 OnNanChoice = Literal["stop", "skip"]
@@ -89,7 +89,17 @@ ConfigOption = Annotated[
 ]
 AlgorithmOption = Annotated[
     str | None,
-    typer.Option("--algorithm", help="a2c, ppo, ... Default: the preset's.", autocompletion=complete_algorithm),
+    typer.Option(
+        "--algorithm",
+        help=f"{', '.join(SECTIONS)}, or a class of your own, module:Name. Default: the preset's.",
+        autocompletion=complete_algorithm,
+    ),
+]
+ModelOption = Annotated[
+    str | None,
+    typer.Option(
+        "--model", help="auto, nature, ..., or a function of your own, module:builder. Default: the preset's."
+    ),
 ]
 EnvOption = Annotated[
     str | None,
@@ -135,10 +145,15 @@ def check_target(json_file: Path | None) -> None:
 
 
 def trust_named(*names: str | None) -> None:
-    """Let the code run that a user has named."""
-    for name in names:
-        if is_extension(name):
-            trust(str(name))
+    """Let the code run that a user has named.
+
+    Raises:
+        UserError: for a name that is no code: a run keeps its own algorithm and network.
+    """
+    for name in filter(None, names):
+        if not is_extension(name):
+            raise UserError(f"A run keeps its own algorithm and network; leave {shown(name)} out.")
+        trust(name)
 
 
 def check_env(env_id: str) -> None:

@@ -21,6 +21,7 @@ from a2c.cli.options import (
     Eager,
     EnvOption,
     Jobs,
+    ModelOption,
     ModeOption,
     OnNan,
     RayCluster,
@@ -45,6 +46,7 @@ def train(
     config: ConfigOption = None,
     env: EnvOption = None,
     algorithm: AlgorithmOption = None,
+    model: ModelOption = None,
     steps: Steps = None,
     seed: Annotated[int | None, typer.Option(help="Same config and seed, same bits.")] = None,
     seeds: Annotated[
@@ -77,6 +79,7 @@ def train(
         raise UserError("--auto-resume needs --run-dir, the run to go on with; or use `a2c resume RUN`.")
     overrides = {
         "algorithm.name": algorithm,
+        "model.name": model,
         "total_env_steps": steps,
         "seed": seed,
         "runtime.mode": mode_of(eager, mode),
@@ -91,9 +94,9 @@ def train(
     if jobs is not None or cluster is not None:
         raise UserError("--jobs and --cluster are for several runs; give --seeds too, or leave them out.")
     if resume and run_dir is not None and any(run_dir.glob("checkpoints/*.npz")):
-        stored = _stored_config(run_dir, settings.env.id if config or env or algorithm or set_ else None)
+        stored = _stored_config(run_dir, settings.env.id if config or env or algorithm or model or set_ else None)
         total = settings.total_env_steps if _gives_steps(steps, set_) else stored.total_env_steps
-        if not (config or env or algorithm or seed is not None or eager or mode or set_):
+        if not (config or env or algorithm or model or seed is not None or eager or mode or set_):
             given = {key: overrides[key] for key in ("runtime.strategy", "optimizer.on_nan")}
             settings = changed(stored, given)
         _resume(changed(settings, {"total_env_steps": total}), run_dir, quiet=quiet)
@@ -215,4 +218,5 @@ def _print_summary(summary: TrainSummary) -> None:
         command = quietly("a2c.run.checkpoint").resume_command(summary.run_dir, summary.config)
         say(f"Stopped and saved. Go on with:\n  {command}")
     else:
-        say(f"Saved in {summary.run_dir}. Play whole games with it:\n  a2c eval {summary.run_dir}")
+        command = quietly("a2c.run.checkpoint").command_for("eval", summary.run_dir, summary.config)
+        say(f"Saved in {summary.run_dir}. Play whole games with it:\n  {command}")

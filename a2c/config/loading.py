@@ -58,7 +58,10 @@ def load_config(
     for key in ("algorithm.name", "model.name"):
         if is_extension(given.get(key)):
             trust(given[key])
-    source, values = _read_source(config, given.get("env.id"), given.get("algorithm.name"))
+    algorithm = given.get("algorithm.name")
+    source, values = _read_source(config, given.get("env.id"), algorithm)
+    if is_extension(algorithm):
+        _keep_what_it_has(values, algorithm)
     _assign_all(values, given, where="the options given")
     return build_config(values, where=source), source
 
@@ -157,9 +160,21 @@ def _read_source(config: str | Path | None, env_id: Any, algorithm: Any) -> tupl
     return text, read_config_file(path)
 
 
+def _keep_what_it_has(values: dict[str, Any], algorithm: str) -> None:
+    """Of the settings of another algorithm, leave those that a user's own has too: no preset is made for it."""
+    section = values.get("algorithm")
+    if isinstance(section, dict) and section.get("name") != algorithm:
+        fields = section_named(algorithm).model_fields
+        values["algorithm"] = {key: value for key, value in section.items() if key in fields}
+
+
 def _default_preset(env: str, algorithm: Any) -> str:
-    """The game's own if there is one for this algorithm, else the algorithm's; the default one has `atari`."""
-    own = [env, "atari"] if algorithm in (None, DEFAULT) else [f"{env}-{algorithm}", str(algorithm)]
+    """The game's own if there is one for this algorithm, else the algorithm's.
+
+    The default algorithm has `atari`; a user's own takes what that one would.
+    """
+    is_default = algorithm in (None, DEFAULT) or is_extension(algorithm)
+    own = [env, "atari"] if is_default else [f"{env}-{algorithm}", str(algorithm)]
     return next((name for name in own if name in preset_names()), "atari")
 
 

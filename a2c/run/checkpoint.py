@@ -28,6 +28,7 @@ from a2c.data.collector import RolloutCollector
 from a2c.execution.cluster import LAUNCHED
 from a2c.execution.replicas import ALONE, Replicas, from_text, to_text
 from a2c.execution.runtime import machine
+from a2c.extensions import is_extension
 from a2c.networks.model import weight_shapes
 from a2c.run.archive import DamagedError, read_archive, write_archive
 from a2c.run.files import demand_there
@@ -387,13 +388,18 @@ def demand_trust(saved: Saved, env_id: str | None) -> None:
 
 def resume_command(run_dir: Path, config: Config) -> str:
     """What to type to go on with a run; where its workers were started one by one, on each of them."""
-    workers: list[str] = []
-    if config.runtime.workers > 1:
-        if LAUNCHED not in os.environ:
-            return f"a2c train ... --run-dir {shlex.quote(str(run_dir))} --auto-resume"
-        workers = ["launch", "--workers", str(config.runtime.workers), "--"]
-    words = ["a2c", *workers, "resume", str(run_dir), *(["--env", config.env.id] if ":" in config.env.id else [])]
-    return shlex.join(words)
+    if config.runtime.workers == 1:
+        return command_for("resume", run_dir, config)
+    if LAUNCHED not in os.environ:
+        return f"a2c train ... --run-dir {shlex.quote(str(run_dir))} --auto-resume"
+    return command_for(f"launch --workers {config.runtime.workers} -- resume", run_dir, config)
+
+
+def command_for(command: str, run_dir: Path, config: Config) -> str:
+    """What to type for a command on a run, with the code of a user's own that it has to name."""
+    own = {"--env": config.env.id, "--algorithm": config.algorithm.name, "--model": config.model.name}
+    named = [word for option, name in own.items() if is_extension(name) for word in (option, name)]
+    return f"a2c {command} {shlex.join([str(run_dir), *named])}"
 
 
 def _digest(arrays: dict[str, np.ndarray]) -> bytes:

@@ -138,13 +138,22 @@ def test_all_actors_learn_from_their_own_environments_at_a_time(monkeypatch):
     assert set(rows) == set(range(10))
 
 
-def test_the_first_actions_of_all_actors_are_those_of_a2c():
-    """The same draws and environments: before anything is learned, the same rollout."""
-    seen = {}
-    for name, config in {"a3c": a3c(2, 1, runtime=EAGER), "a2c": config_of({}, runtime=EAGER)}.items():
-        _, collector, _, _ = after(config, 1)
-        seen[name] = collector.state()
-    assert all(np.array_equal(seen["a3c"][key], seen["a2c"][key]) for key in seen["a2c"])
+def test_an_actor_draws_what_its_group_would_in_a_joint_rollout_and_others_draw_otherwise():
+    """Bandit's observation is always the same: with equal draws both would pull the same arms."""
+    config = a3c(2, 1, runtime=EAGER)
+    with (
+        make_env_groups(config.env, seed=0, groups=2) as envs,
+        make_env_groups(config.env, seed=0, groups=2) as same,
+    ):
+        policy = build_algorithm(config, envs.observation_space, envs.num_actions).policy
+        apart, together = build_collector(config, envs, policy), build_collector(config, same, policy)
+        for _ in range(2):
+            shares = [share for share, _ in apart.each_group(lambda g: apart.collect_group(g, policy.explore))]
+            joint, _ = together.collect()
+            assert np.array_equal(np.concatenate([share.actions for share in shares], axis=1), joint.actions)
+            assert np.array_equal(np.concatenate([share.rewards for share in shares], axis=1), joint.rewards)
+            assert not np.array_equal(shares[0].actions, shares[1].actions)
+        assert apart.draws == together.draws == 10
 
 
 def test_the_learning_rate_falls_over_the_steps_of_all_actors():

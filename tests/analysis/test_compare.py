@@ -11,8 +11,9 @@ from in_process import InProcess
 
 from a2c.analysis.compare import Request, compare_modes, compare_targets, compare_values
 from a2c.analysis.convergence import steps_done
+from a2c.analysis.report import verdict
 from a2c.cli import main
-from a2c.config import UserError, build_config
+from a2c.config import UserError, build_config, load_config
 from a2c.run.training import train
 
 TINY = {
@@ -62,6 +63,34 @@ def test_a_stopped_comparison_trains_what_is_missing_and_only_its_folder_is_take
     assert [run.env_steps[-1] for run in found.runs] == [320] * 2
     with pytest.raises(UserError, match="holds another comparison"):
         compare_values(second, "optimizer.learning_rate=1e-3,0.2")
+
+
+def test_algorithms_are_compared_by_agent_steps_and_gradient_steps(tmp_path, tiny):
+    """An update of A2C makes one gradient step, one of PPO 16."""
+    values = {"config": str(tmp_path / tiny), "threshold": -1.0, "seeds": 1}  # both reach it with the 100th game
+    request = Request(**values, folder=tmp_path / "out", place=InProcess())
+    found = compare_values(request, "algorithm.name=a2c,ppo")
+    a2c, ppo = found.convergence.runs
+    assert (a2c.arm, ppo.arm) == ("algorithm=a2c", "algorithm=ppo")
+    assert (a2c.env_steps_to_threshold, a2c.gradient_steps_to_threshold) == (128, 4)
+    assert (ppo.env_steps_to_threshold, ppo.gradient_steps_to_threshold) == (128, 64)
+    few = "(1 seed; a 95 % interval needs 6)"
+    assert (
+        f"needed 1.00x the agent steps of algorithm=a2c to a return of -1 {few}, 16.00x its gradient steps {few}, and "
+    ) in verdict(found)[0]
+
+
+@pytest.mark.parametrize("targets", [["a2c", "ppo"], ["trpo", "catch"]])
+def test_an_algorithm_is_compared_with_its_own_recipe_on_catch_unless_told(targets, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        compare_targets(Request(folder=tmp_path, place=InProcess(stop_before=0)), targets)
+    begun = json.loads((tmp_path / "comparison.json").read_text())["what"]["arms"]
+    recipes = {"a2c": "catch", "ppo": "catch-ppo", "trpo": "catch-trpo", "catch": "catch"}
+    expected = [(name, load_config(config=recipes[name])[0].algorithm) for name in targets]
+    assert [(name, arm["algorithm"]) for name, arm in begun] == [
+        (name, algorithm.model_dump(mode="json")) for name, algorithm in expected
+    ]
+    assert {arm["env"]["id"] for _, arm in begun} == {"Catch"}
 
 
 @pytest.mark.integration

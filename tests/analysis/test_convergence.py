@@ -47,7 +47,9 @@ def real_runs(tmp_path_factory):
     return folder
 
 
-def made_run(folder: Path, returns, *, every: int = 100, speed: float = 100.0, weights: float = 0.0) -> Path:
+def made_run(
+    folder: Path, returns, *, every: int = 100, speed: float = 100.0, weights: float = 0.0, per_update: int | None = 1
+) -> Path:
     """A run folder as training leaves it, with a learning curve that is known."""
     (folder / "checkpoints").mkdir(parents=True)
     lines = [
@@ -58,6 +60,7 @@ def made_run(folder: Path, returns, *, every: int = 100, speed: float = 100.0, w
             "episode_return_mean": value,
             "seconds": every * i / speed,
             "steps_per_second": speed,
+            **({} if per_update is None else {"gradient_steps": 10 * i * per_update}),  # older runs did not count them
         }
         for i, value in enumerate(returns, 1)
     ]
@@ -79,8 +82,31 @@ def made_runs(tmp_path: Path, curves: dict[str, list[list[float]]], **more) -> l
 def test_the_threshold_is_reached_at_the_first_line_with_a_full_window(tmp_path):
     runs = made_runs(tmp_path, {"a": [[9.0, 1.0, 5.0, 6.0, 2.0]], "b": [[0.0, 0.0, 0.0, 0.0, 5.0]]})
     first, second = convergence.converge(runs, {"Catch": 5.0}).runs
-    assert (first.updates_to_threshold, first.seconds_to_threshold) == (30, 3.0)  # not 10: only 60 games had ended
-    assert (second.updates_to_threshold, second.final_return, second.steps_per_second) == (50, 5.0, 100.0)
+    assert (first.env_steps_to_threshold, first.seconds_to_threshold) == (300, 3.0)  # not 100: only 60 games had ended
+    assert (first.gradient_steps_to_threshold, second.gradient_steps_to_threshold) == (30, 50)
+    assert (second.env_steps_to_threshold, second.final_return, second.steps_per_second) == (500, 5.0, 100.0)
+
+
+def test_older_runs_made_one_gradient_step_an_update(tmp_path):
+    older = made_run(tmp_path / "a", [0.0, 5.0], per_update=None)
+    runs = [Run("a", "Catch", 0, older), Run("b", "Catch", 0, made_run(tmp_path / "b", [0.0, 5.0], per_update=16))]
+    (contrast,) = convergence.converge(runs, {"Catch": 5.0}).contrasts
+    assert (contrast.env_steps_to_threshold.estimate, contrast.gradient_steps_to_threshold.estimate) == (1, 16)
+    assert convergence.are_identical(older, made_run(tmp_path / "c", [0.0, 5.0]))
+
+
+def test_who_gets_there_without_a_gradient_step_has_no_ratio_of_them(tmp_path):
+    runs = made_runs(tmp_path, {"a": [[0.0, 5.0]], "b": [[0.0, 5.0]]}, per_update=0)
+    (contrast,) = convergence.converge(runs, {"Catch": 5.0}).contrasts
+    assert (contrast.env_steps_to_threshold.estimate, contrast.gradient_steps_to_threshold) == (1, None)
+
+
+def test_arms_whose_algorithm_does_not_promise_the_same_bits_are_named(tmp_path):
+    arms = [convergence.Arm(name, bandit(algorithm={"name": name})) for name in ("a2c", "a3c")]
+    runs = [plan.run for plan in convergence.plan_runs(arms, range(2), tmp_path)]
+    for run in runs:
+        made_run(run.folder, [0.0, 1.0])
+    assert convergence.converge(runs, {"Bandit": None}).inexact == ("a3c",)
 
 
 def test_a_run_that_never_gets_there_is_censored_and_counts(tmp_path):
@@ -89,20 +115,21 @@ def test_a_run_that_never_gets_there_is_censored_and_counts(tmp_path):
     runs = made_runs(tmp_path, {"a": [quick] * 7, "b": [slow, slow, slow, slow, slow, never, never]})
     found = convergence.converge(runs, {"Catch": 1.0})
     summary = found.summaries[1]
-    assert (summary.runs, summary.reached, summary.updates_to_threshold) == (7, 5, 40)
+    assert (summary.runs, summary.reached, summary.env_steps_to_threshold) == (7, 5, 400)
     (contrast,) = found.contrasts
-    updates = contrast.updates_to_threshold
-    assert (updates.pairs, updates.censored_first, updates.censored_second) == (7, 0, 2)
-    assert updates.estimate == pytest.approx(2.0)
-    assert updates.high == math.inf
-    assert updates.shown
+    steps = contrast.env_steps_to_threshold
+    assert (steps.pairs, steps.censored_first, steps.censored_second) == (7, 0, 2)
+    assert steps.estimate == pytest.approx(2.0)
+    assert steps.high == math.inf
+    assert steps.shown
+    assert contrast.gradient_steps_to_threshold == steps  # of one gradient step an update, both
 
 
 def test_half_a_censored_time_is_no_time(tmp_path):
     found = convergence.converge(
         made_runs(tmp_path, {"a": [[0.0, 1.0], [0.0, 0.0]], "b": [[0.0, 1.0]] * 2}), {"Catch": 1.0}
     )
-    assert [s.updates_to_threshold for s in found.summaries] == [math.inf, 20]
+    assert [s.env_steps_to_threshold for s in found.summaries] == [math.inf, 200]
 
 
 def test_only_the_budget_that_all_runs_have_is_compared(tmp_path):
@@ -110,7 +137,7 @@ def test_only_the_budget_that_all_runs_have_is_compared(tmp_path):
     found = convergence.converge(runs, {"Catch": 5.0}, cut=True)
     assert found.budget == 200
     assert [run.final_return for run in found.runs] == [0.0, 2.0]
-    assert found.runs[0].updates_to_threshold == math.inf
+    assert found.runs[0].env_steps_to_threshold == math.inf
     assert found.runs[0].env_steps == (100, 200)
 
 
@@ -119,7 +146,7 @@ def test_pairs_are_runs_of_one_seed(tmp_path):
     (contrast,) = convergence.converge(runs, {"Catch": None}).contrasts
     assert contrast.seeds == (0, 1)
     assert contrast.final_return.estimate == 1.5
-    assert contrast.updates_to_threshold is None
+    assert contrast.env_steps_to_threshold is contrast.gradient_steps_to_threshold is None
     others = [Run("b", "Catch", run.seed + 7, run.folder) for run in runs if run.arm == "b"]
     with pytest.raises(UserError, match="'a' and 'b' have no seed in common"):
         convergence.converge([*runs[:3], *others], {"Catch": None})
@@ -155,6 +182,31 @@ def test_runs_are_sorted_into_arms_by_what_differs(real_runs):
         ("learning_rate=0.1", "Bandit", 1),
         ("learning_rate=0.1", "Bandit", 0),
     ]
+
+
+def test_runs_of_several_algorithms_are_named_after_them_and_after_what_differs_in_one(tmp_path):
+    adam = {"name": "adam", "learning_rate": 1e-3}
+    ways = {
+        "a": {"algorithm": {"name": "a2c"}},
+        "b": {"algorithm": {"name": "ppo"}, "optimizer": adam},
+        "c": {"algorithm": {"name": "a3c"}},
+        "d": {"algorithm": {"name": "ppo"}, "optimizer": {**adam, "learning_rate": 2e-3}},
+    }
+    for name, sections in ways.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.yaml").write_text(yaml.safe_dump(dump_config(bandit(**sections))))
+    runs = convergence.find_runs([tmp_path / name for name in "abc"])
+    assert [(run.arm, run.exact) for run in runs] == [
+        ("algorithm=a2c", True),
+        ("algorithm=ppo", True),
+        ("algorithm=a3c", False),
+    ]
+    labels = {run.arm for run in convergence.find_runs([tmp_path / name for name in "bda"])}
+    assert labels == {
+        "algorithm=ppo, learning_rate=0.001",
+        "algorithm=ppo, learning_rate=0.002",
+        "algorithm=a2c, learning_rate=0.0007",
+    }
 
 
 def test_runs_that_cannot_be_compared_are_refused(real_runs, tmp_path):

@@ -18,14 +18,23 @@ NEVER = math.inf
 
 
 def convergence(
-    first: list[float], second: list[float], *, identical: int = 0, threshold: float | None = 0.5
+    first: list[float],
+    second: list[float],
+    *,
+    identical: int = 0,
+    threshold: float | None = 0.5,
+    gradient_steps: tuple[float, float] = (0.5, 0.5),
 ) -> Convergence:
-    """Two arms that need `first` and `second` updates; the second is twice as fast."""
+    """Two arms that need `first` and `second` agent steps, with so many gradient steps each; the second is faster."""
+    learned = [[n * each for n in needed] for needed, each in zip((first, second), gradient_steps, strict=True)]
     seeds = tuple(range(len(first)))
     runs = [
-        RunResult(arm, "Catch", seed, n, n / speed, speed, 0.6, (10, 20), (1.0, 2.0), (0.1, 0.6))
-        for arm, needed, speed in (("eager", first, 100.0), ("graph fast", second, 200.0))
-        for seed, n in zip(seeds, needed, strict=True)
+        RunResult(arm, "Catch", seed, n, g, n / speed, speed, 0.6, (10, 20), (1.0, 2.0), (0.1, 0.6))
+        for arm, needed, gradients, speed in (
+            ("eager", first, learned[0], 100.0),
+            ("graph fast", second, learned[1], 200.0),
+        )
+        for seed, n, g in zip(seeds, needed, gradients, strict=True)
     ]
     contrast = Contrast(
         arm="graph fast",
@@ -33,12 +42,13 @@ def convergence(
         env="Catch",
         seeds=seeds,
         identical=identical,
-        updates_to_threshold=None if threshold is None else paired_ratio(first, second),
+        env_steps_to_threshold=None if threshold is None else paired_ratio(first, second),
+        gradient_steps_to_threshold=None if threshold is None else paired_ratio(*learned),
         seconds_to_threshold=None if threshold is None else paired_ratio(first, [n / 2 for n in second]),
         steps_per_second=paired_ratio([100.0] * len(first), [200.0] * len(first)),
         final_return=paired_difference([0.6] * len(first), [0.6] * len(first)),
     )
-    summary = ArmSummary("eager", "Catch", len(first), len(first), 10, NEVER, 100, 0.6)
+    summary = ArmSummary("eager", "Catch", len(first), len(first), 10, 5, NEVER, 100, 0.6)
     return Convergence({"Catch": threshold}, 20, tuple(runs), (summary,), (contrast,), ())
 
 
@@ -50,17 +60,37 @@ def test_a_difference_is_claimed_only_where_the_interval_shows_it():
     base = [100.0, 120.0, 90.0, 110.0, 105.0, 95.0, 130.0, 101.0]
     noise = [0.8, 1.2, 0.9, 1.1, 1.05, 0.95, 1.3, 0.7]
     same = said(convergence=convergence(base, [b * n for b, n in zip(base, noise, strict=True)]))
-    assert "needed 1.00x the updates of eager to a return of 0.5 (95 % 0." in same
-    assert same.count("; no difference shown)") == 2  # of the updates, and of the return at the end
+    assert "needed 1.00x the agent steps of eager to a return of 0.5 (95 % 0." in same
+    assert same.count("; no difference shown)") == 2  # of the agent steps, and of the return at the end
     slower = said(convergence=convergence(base, [1.5 * b + 0.01 * i for i, b in enumerate(base)]))
+    shown = "(95 % 1.50 to 1.50, p 0.0078; difference shown) and 0.75x the time"
+    assert f"needed 1.50x the agent steps of eager to a return of 0.5 {shown}" in slower
+
+
+def test_gradient_steps_are_said_if_they_are_not_those_of_one_algorithm():
+    needed = [100.0, 110.0, 90.0]
+    assert "gradient" not in said(convergence=convergence(needed, [2 * n for n in needed]))
+    text = said(convergence=convergence(needed, [2 * n for n in needed], gradient_steps=(0.5, 4.0)))
+    few = "(3 seeds; a 95 % interval needs 6)"
     assert (
-        "needed 1.50x the updates of eager to a return of 0.5 (95 % 1.50 to 1.50, p 0.0078; difference shown)" in slower
+        f"needed 2.00x the agent steps of eager to a return of 0.5 {few}, 16.00x its gradient steps {few}, "
+        f"and 1.00x the time {few}; ended"
+    ) in text
+
+
+def test_arms_that_do_not_promise_the_same_bits_are_told_of():
+    found = convergence([100.0], [100.0])
+    assert "promise" not in said(convergence=found)
+    text = said(convergence=dataclasses.replace(found, inexact=("graph fast",)))
+    assert text.endswith(
+        "Convergence: graph fast: this algorithm does not promise the same bits, so the same command may give other "
+        "numbers the next time."
     )
 
 
 def test_too_few_seeds_get_no_interval_and_no_claim():
     text = said(convergence=convergence([100.0, 110.0, 90.0], [200.0, 220.0, 180.0]))
-    assert "needed 2.00x the updates of eager to a return of 0.5 (3 seeds; a 95 % interval needs 6)" in text
+    assert "needed 2.00x the agent steps of eager to a return of 0.5 (3 seeds; a 95 % interval needs 6)" in text
     assert "shown" not in text
 
 
@@ -82,7 +112,7 @@ def test_a_threshold_never_reached_is_one_clear_sentence():
 
 def test_censored_runs_are_counted_in_the_sentence():
     text = said(convergence=convergence([100.0, 110.0, 90.0, 95.0, 105.0, 99.0], [NEVER] * 5 + [100.0]))
-    assert "needed ∞x the updates" in text
+    assert "needed ∞x the agent steps" in text
     assert "never reached: 0 runs of eager, 5 of graph fast, of 6 each; counted, not dropped" in text
 
 
@@ -168,13 +198,17 @@ def test_files_hold_everything_and_no_invalid_json(tmp_path):
     files = report.write_report(comparison, "a2c compare --eager")
     values = json.loads((tmp_path / "results.json").read_text(), parse_constant=lambda text: pytest.fail(text))
     assert values["command"] == "a2c compare --eager"
-    assert values["convergence"]["runs"][0]["updates_to_threshold"] == "inf"
+    run, summary = values["convergence"]["runs"][0], values["convergence"]["summaries"][0]
+    assert run["env_steps_to_threshold"] == run["gradient_steps_to_threshold"] == "inf"
+    assert (summary["env_steps_to_threshold"], summary["gradient_steps_to_threshold"]) == (10, 5)
     assert values["verdict"] == report.verdict(comparison)
     text = (tmp_path / "report.md").read_text()
     for words in (
         "`a2c compare --eager`",
         "| nothing (TensorFlow's defaults) | 9 of 10 | 8 of 10 |",
         "| all of these |",
+        "| reached | agent steps to it | gradient steps to it | seconds to it |",
+        "| 3 of 3 | 10 | 5 | never |",
         "![growth](growth.png)",
     ):
         assert words in text

@@ -1,0 +1,73 @@
+"""REINFORCE (Williams 1992), with or without a baseline: an algorithm of your own in one file.
+
+In this folder:
+
+    a2c train --env Catch --algorithm reinforce:Reinforce --set algorithm.baseline=false --run-dir runs/mine
+    a2c eval runs/mine --algorithm reinforce:Reinforce
+
+A run never imports code that you do not name. From Python: `train(config, "runs/mine", algorithm=Reinforce)`.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from a2c.algorithms.algorithm import Algorithm
+from a2c.algorithms.gradient_step import Fit, GradientStep
+from a2c.algorithms.losses import entropy, policy_gradient_loss, value_loss
+from a2c.algorithms.policy import actor_critic_policy
+from a2c.algorithms.returns import moments
+from a2c.algorithms.sections import EXPLAINED_VARIANCE, LOSSES, STEP, AlgorithmSection, Promises
+from a2c.networks.optimizer import build_optimizer
+
+
+class Played(NamedTuple):
+    """What one update learns from; T = rollout_length, B = num_envs."""
+
+    observations: Any  # [T, B, *obs]
+    actions: Any  # [T, B] int32
+    returns: Any  # [T, B] float32: discounted rewards until the episode ended
+    whole: Any  # [T, B] float32: 1; 0 if it did not end within the rollout, so that its return is not known
+
+
+class Reinforce(Algorithm):
+    """The gradient of -log pi(a | s) (R - V(s)); the baseline V is the network's value head, or 0."""
+
+    class Section(AlgorithmSection):  # `algorithm:` of a run's configuration, beside name, gamma and rollout_length
+        TITLE = "REINFORCE (Williams 1992)"
+        METRICS = (*LOSSES, EXPLAINED_VARIANCE, *STEP)  # the names of all that an update reports
+        PROMISES = Promises(workers=False)
+        baseline: bool = True
+
+    def __init__(self, config, space, num_actions):
+        self.config, self.policy, self.parts = config.algorithm, self.build_policy(config, space, num_actions), 1
+        network, optimizer = self.policy.model, build_optimizer(config.optimizer, total_updates=config.total_updates)
+        rows = (self.config.rollout_length, config.env.num_envs)
+        others = [tf.TensorSpec(rows, kind) for kind in (tf.int32, tf.float32, tf.float32)]
+        signature = Played(tf.TensorSpec((*rows, *space.shape), network.input.dtype), *others)
+        how = {"max_grad_norm": config.optimizer.max_grad_norm, "mode": config.runtime.mode}
+        self.steps = {"update": GradientStep(self._loss, network.trainable_variables, optimizer, signature, **how)}
+        self.variables = {"model": network.variables, "optimizer": optimizer.variables}  # what a checkpoint holds
+
+    build_policy = staticmethod(actor_critic_policy)  # all that playing needs
+    build = classmethod(lambda cls, config, space, num_actions, replicas=None: cls(config, space, num_actions))
+
+    def batches(self, rollout, updates):
+        """Yield the name and the batch of each gradient step: one, on the whole rollout."""
+        ends, after = rollout.terminated | rollout.truncated, 0.0
+        whole = np.maximum.accumulate(ends[::-1])[::-1].astype(np.float32)
+        returns = np.zeros_like(whole)
+        for t in reversed(range(len(ends))):
+            returns[t] = after = rollout.rewards[t] + self.config.gamma * after * ~ends[t]
+        yield "update", Played(rollout.observations[:-1], rollout.actions, returns * whole, whole)
+
+    def _loss(self, played, tap, pool):
+        logits, values = self.policy.model(tf.reshape(played.observations, [-1, *played.observations.shape[2:]]))
+        logits, values = (tf.reshape(x, [*played.whole.shape, *x.shape[1:]]) for x in (logits, values))
+        values, baseline = values * played.whole, float(self.config.baseline)
+        policy_loss = policy_gradient_loss(logits, played.actions, played.returns - baseline * values)
+        error, bonus = value_loss(values, played.returns), entropy(logits)
+        parts = {"policy_loss": policy_loss, "value_loss": error, "entropy": bonus}
+        loss, errors = policy_loss + baseline * error - 0.01 * bonus, moments(played.returns - values)
+        return Fit(loss, parts, errors, moments(played.returns))

@@ -1,0 +1,171 @@
+"""What every algorithm must do, whatever it learns by; a new one is in here as soon as it is in the table."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from a2c.algorithms.algorithm import Algorithm, build_algorithm
+from a2c.algorithms.sections import DEFAULT, SECTIONS
+from a2c.config import Config, UserError, build_config, load_config
+from a2c.data.collector import RolloutCollector, build_collector
+from a2c.envs import make_env_groups
+from a2c.execution.runtime import parts_of
+from a2c.run.checkpoint import find_checkpoint
+from a2c.run.training import train
+
+pytestmark = pytest.mark.usefixtures("exact_numerics")
+ALGORITHMS = sorted(SECTIONS)
+EXACT = [name for name in ALGORITHMS if SECTIONS[name].PROMISES.exact]
+SAME_IN_BOTH_MODES = [name for name in ALGORITHMS if SECTIONS[name].PROMISES.modes]
+
+
+def config(name: str, mode: str = "graph", updates: int = 4, **sections: Any) -> Config:
+    """Bandit through a small network: 8 environments, 16 steps."""
+    values = {
+        "total_env_steps": updates * 8 * 16 * rollouts_of(name),
+        "env": {"id": "Bandit", "num_envs": 8},
+        "model": {"name": "mlp", "hidden_sizes": [16], "separate_value": SECTIONS[name].SEPARATE_VALUE},
+        "algorithm": {"name": name, "rollout_length": 16},
+        "optimizer": {"name": "adam", "learning_rate": 0.01},
+        "runtime": {"mode": mode},
+        "logging": {"every_updates": 1, "tensorboard": False},
+        **sections,
+    }
+    return build_config(values, where="test")
+
+
+def rollouts_of(name: str) -> int:
+    return SECTIONS[name](rollout_length=16).rollouts_per_update
+
+
+def begun(settings: Config) -> tuple[Algorithm, RolloutCollector]:
+    envs = make_env_groups(settings.env, seed=settings.seed, groups=parts_of(settings))
+    algorithm = build_algorithm(settings, envs.observation_space, envs.num_actions)
+    return algorithm, build_collector(settings, envs, algorithm.policy)
+
+
+def learned(run: Path) -> dict[str, bytes]:
+    arrays = find_checkpoint(run).arrays
+    return {name: array.tobytes() for name, array in arrays.items() if name.split("/")[0] != "meta"}
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_it_reports_what_it_announces_and_counts_its_gradient_steps(name):
+    settings = config(name)
+    algorithm, collector = begun(settings)
+    update, _ = algorithm.iterate(collector, 0)
+    assert update.failed is None
+    assert update.gradient_steps >= 1
+    assert set(update.metrics) >= {metric.name for metric in settings.algorithm.METRICS}
+    assert all(np.isfinite(float(update.metrics[metric.name])) for metric in settings.algorithm.METRICS)
+    assert next(iter(algorithm.variables)) == "model"
+    assert settings.algorithm.TITLE
+
+
+@pytest.mark.parametrize("name", SAME_IN_BOTH_MODES)
+def test_eager_execution_gives_the_bits_of_graphs(name):
+    found = []
+    for mode in ("eager", "graph"):
+        algorithm, collector = begun(config(name, mode))
+        updates = [algorithm.iterate(collector, number).update for number in range(3)]
+        variables = [v.numpy().tobytes() for group in algorithm.variables.values() for v in group]
+        found.append((variables, [{key: float(x) for key, x in update.metrics.items()} for update in updates]))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_a_resumed_run_has_the_bits_of_one_never_stopped(name, tmp_path):
+    """Everything but the schedule's end is the same: a constant rate, 4 updates against 2 and 2."""
+    train(config(name), tmp_path / "whole")
+    train(config(name, updates=2), tmp_path / "parts")
+    train(config(name), tmp_path / "parts", resume=True)
+    assert learned(tmp_path / "whole") == learned(tmp_path / "parts")
+
+
+@pytest.mark.parametrize("name", sorted({*ALGORITHMS} - {*EXACT}))
+def test_what_is_not_exact_says_so_and_resumes_from_where_it_was(name, tmp_path):
+    said: list[str] = []
+    first = train(config(name, updates=2), tmp_path / "run", warn=said.append)
+    assert any("does not promise the same bits" in sentence for sentence in said)
+    then = train(config(name, updates=3), tmp_path / "run", resume=True)
+    assert (then.counters.updates, 2 * then.counters.gradient_steps) == (3, 3 * first.counters.gradient_steps)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_checkpoint_holds_all_that_was_learned(name, tmp_path):
+    """Saved, and restored into a fresh one: every variable has the bits it had, and the next actions are the same."""
+    settings = config(name)
+    train(settings, tmp_path / "run")
+    saved = find_checkpoint(tmp_path / "run")
+    algorithm, _ = begun(settings)
+    for group, variables in algorithm.variables.items():
+        arrays = list(saved.group(group).values())
+        assert [array.shape for array in arrays] == [tuple(v.shape) for v in variables], group
+        moved = [array.tobytes() != v.numpy().tobytes() for array, v in zip(arrays, variables, strict=True)]
+        assert any(moved), f"{group} has learned nothing"
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_reward_without_end_is_never_learned_from(name, monkeypatch):
+    """The update says what failed, and no weight or slot takes a number that is not finite."""
+    settings = config(name, env={"id": "Bandit", "num_envs": 8, "reward_clipping": "none"})
+    algorithm, collector = begun(settings)
+    for group in collector.groups:
+        step = group.envs.step
+
+        def sick(actions, step=step):
+            outcome = step(actions)
+            outcome.rewards[...] = np.inf
+            return outcome
+
+        monkeypatch.setattr(group.envs, "step", sick)
+    before = [v.numpy() for v in algorithm.variables["model"]]
+    update, _ = algorithm.iterate(collector, 0)
+    assert update.failed is not None
+    assert update.failed[0] in algorithm.steps
+    assert all(np.isfinite(v.numpy()).all() for group in algorithm.variables.values() for v in group)
+    assert update.gradient_steps == 0
+    for variable, array in zip(algorithm.variables["model"], before, strict=True):
+        np.testing.assert_array_equal(variable.numpy(), array)
+
+
+@pytest.mark.parametrize("name", sorted({*ALGORITHMS} - {n for n in ALGORITHMS if SECTIONS[n].PROMISES.workers}))
+def test_what_cannot_share_a_batch_says_so_before_it_starts(name):
+    with pytest.raises(UserError, match=rf"algorithm\.name={name}.*runtime\.strategy"):
+        config(name, runtime={"strategy": "mirrored", "replicas": 2})
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_bandit_is_learned(name, run_dir):
+    """The arms pay 0.2 and 0.8: chance scores 0.5."""
+    assert train(config(name, updates=max(1, 64 // rollouts_of(name))), run_dir).counters.return_mean > 0.65
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_catch_is_learned_with_its_preset(name, run_dir):
+    settings, _ = load_config(env_id="Catch", overrides={"algorithm.name": name})
+    assert train(settings, run_dir).counters.return_mean > 0.8
+
+
+def test_nothing_outside_of_its_room_knows_an_algorithm_by_name():
+    """Neither as a text nor as a module: the loop, checkpoints, comparisons and pictures work for all of them."""
+    package = Path(__file__).parents[2] / "a2c"
+    names = [name for name in ALGORITHMS if name != DEFAULT]  # the package has the name of the default
+    for file in package.rglob("*.py"):
+        if file.parent.name == "algorithms":
+            continue
+        text = file.read_text()
+        for name in names:
+            assert f'"{name}"' not in text, f"{file} names {name}"
+            assert f"algorithms.{name}" not in text, f"{file} imports {name}"
+        assert "algorithms.a2c" not in text, f"{file} imports a2c.algorithms.a2c"
+
+
+def test_every_algorithm_has_a_preset_of_its_name_and_a_test():
+    here = Path(__file__).parent
+    for name in ALGORITHMS:
+        assert load_config(config="atari" if name == DEFAULT else name)[0].algorithm.name == name
+        assert (here / f"test_{name}.py").is_file()

@@ -1,0 +1,162 @@
+"""The two files of examples/: code of users' own, which runs only if they name it."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import observations, small_config
+
+from a2c import evaluate, extensions
+from a2c.algorithms.algorithm import build_algorithm
+from a2c.config import UserError, load_config
+from a2c.data.rollout import Rollout
+from a2c.run.checkpoint import find_checkpoint
+from a2c.run.training import train
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+TINY = ["--env", "Catch", "--steps", 512, "--quiet", "--set", "logging.tensorboard=false"]
+OWN = {"algorithm": ("reinforce", "Reinforce"), "model": ("network", "build")}
+
+
+@pytest.fixture(autouse=True)
+def nobody_has_named_anything(monkeypatch):
+    monkeypatch.setenv(extensions.TRUSTED, "")
+    monkeypatch.setattr(extensions, "_given", {})
+    yield
+    for module, _ in OWN.values():
+        sys.modules.pop(module, None)
+
+
+def imported(option):
+    """What an example defines, as a user in its folder imports it."""
+    sys.path.append(str(EXAMPLES))
+    try:
+        module, name = OWN[option]
+        return getattr(__import__(module), name)
+    finally:
+        sys.path.remove(str(EXAMPLES))
+
+
+def forget(monkeypatch):
+    """As a new process, in which nothing was named."""
+    monkeypatch.setenv(extensions.TRUSTED, "")
+    extensions._given.clear()
+    for module, _ in OWN.values():
+        sys.modules.pop(module, None)
+
+
+@pytest.mark.parametrize("option", OWN)
+def test_the_command_line_runs_it_where_it_is_named_and_nowhere_else(option, run_cli, run_dir, monkeypatch):
+    name = ":".join(OWN[option])
+    named = [f"--{option}", name]
+    trained = run_cli("train", *TINY, *named, "--run-dir", run_dir, cwd=EXAMPLES)
+    assert (trained.returncode, trained.stderr) == (0, "")
+
+    for command in (["resume", run_dir], ["eval", run_dir], ["watch", run_dir], ["export", run_dir]):
+        forget(monkeypatch)
+        ended = run_cli(*command, cwd=EXAMPLES)
+        assert ended.returncode == 2
+        assert f"The {option} {name!r} is code of that module" in ended.stderr
+        assert f"say so with --{option} {name}." in ended.stderr
+        assert OWN[option][0] not in sys.modules
+
+    resumed = run_cli("resume", run_dir, *named, "--steps", 1024, cwd=EXAMPLES)
+    assert resumed.returncode == 0
+    assert f"a2c eval {run_dir} --{option} {name}" in resumed.stdout
+    assert find_checkpoint(run_dir).env_steps == 1024
+    forget(monkeypatch)
+    played = run_cli("eval", run_dir, *named, "--episodes", 2, cwd=EXAMPLES)
+    assert (played.returncode, played.stderr) == (0, "")
+    assert "over 2 whole games" in played.stdout
+
+
+@pytest.mark.parametrize("option", OWN)
+def test_a_resumed_run_has_the_bits_of_one_that_was_never_stopped(option, tmp_path):
+    config, _ = load_config(env_id="Bandit", overrides={"total_env_steps": 1280})
+    own = {option: imported(option)}
+    whole = train(config, tmp_path / "whole", **own)
+    first = config.model_copy(update={"total_env_steps": 640})
+    train(first, tmp_path / "halves", **own)
+    train(config, tmp_path / "halves", resume=True, **own)
+    one, other = (find_checkpoint(tmp_path / name).group("model") for name in ("whole", "halves"))
+    assert all(np.array_equal(one[key], other[key]) for key in one)
+    assert whole.record is not None
+    assert evaluate(tmp_path / "halves", episodes=2).episodes == 2  # this process knows what it means
+
+
+@pytest.mark.parametrize("mode", ["graph", "eager"])
+@pytest.mark.parametrize("baseline", [True, False])
+def test_reinforce_learns_from_whole_episodes_alone(baseline, mode):
+    """Two environments; the second one's last episode does not end in the rollout."""
+    extensions.register(imported("algorithm"))
+    values = small_config(env={"id": "Bandit", "num_envs": 2}, runtime={"mode": mode}).model_dump(mode="json")
+    values["algorithm"] = {"name": "reinforce:Reinforce", "rollout_length": 3, "gamma": 0.5, "baseline": baseline}
+    from a2c.config import build_config
+
+    rng = np.random.default_rng(0)
+    from gymnasium.spaces import Box
+
+    space = Box(-1, 1, (4,), np.float32)
+    values["model"] = {"name": "mlp"}
+    algorithm = build_algorithm(build_config(values, where="test"), space, 3)
+    ends = np.array([[False, True], [False, False], [True, False]])
+    rollout = Rollout(
+        observations=observations(rng, space, 4, 2),
+        actions=np.zeros((3, 2), np.int32),
+        rewards=np.array([[1, 2], [4, 8], [16, 32]], np.float32),
+        terminated=ends,
+        truncated=np.zeros_like(ends),
+        life_lost=np.zeros_like(ends),
+        last_observations=observations(rng, space, 0),
+        said={},
+    )
+    ((name, batch),) = algorithm.batches(rollout, 0)
+    np.testing.assert_array_equal(batch.whole, [[1, 1], [1, 0], [1, 0]])
+    np.testing.assert_array_equal(batch.returns, [[1 + 2 + 4, 2], [4 + 8, 0], [16, 0]])
+    before = [np.array(v) for v in algorithm.variables["model"]]
+    update = algorithm.update(rollout, 0)
+    assert (name, update.gradient_steps, update.failed) == ("update", 1, None)
+    assert set(update.metrics) == {metric.name for metric in algorithm.config.METRICS}
+    moved = {v.path for v, old in zip(algorithm.variables["model"], before, strict=True) if (v != old).numpy().any()}
+    assert any("policy" in path for path in moved)
+    assert any("value" in path for path in moved) == baseline
+
+
+def test_a_game_lends_its_preset_and_keys_of_its_own_are_checked(monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    config, source = load_config(env_id="Catch", overrides={"algorithm.name": "reinforce:Reinforce"})
+    assert (source, config.algorithm.rollout_length, config.model.pixels) == ("catch", 16, "standardized")
+    with pytest.raises(UserError, match="There is no key 'algorithm.gae_lambda' of reinforce:Reinforce"):
+        load_config(overrides={"algorithm.name": "reinforce:Reinforce"}, assignments=["algorithm.gae_lambda=0.9"])
+
+
+WRONG = {
+    "nowhere:Thing": "the module 'nowhere' cannot be imported",
+    "json:Thing": "the module 'json' has no 'Thing'",
+    "json:dumps": "json:dumps is no algorithm: it needs an attribute Section",
+    "os:environ": "os:environ is no algorithm: it needs an attribute Section",
+    ":Thing": "is not of the form module:name",
+    "a b:Thing": "is not of the form module:name",
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_name_that_is_no_algorithm_is_told(name, run_cli):
+    ended = run_cli("train", "--env", "Catch", "--algorithm", name)
+    assert ended.returncode == 2
+    assert WRONG[name] in ended.stderr
+
+
+def test_a_run_keeps_its_own_algorithm(run_cli, catch_run):
+    ended = run_cli("resume", catch_run, "--algorithm", "ppo")
+    assert (ended.returncode, ended.stderr) == (2, "a2c: A run keeps its own algorithm and network; leave 'ppo' out.\n")
+
+
+def test_what_a_script_defines_is_known_by_the_name_of_its_file(monkeypatch):
+    """Another process cannot import it from __main__."""
+    script = type(sys)("__main__")
+    script.__file__ = str(EXAMPLES / "reinforce.py")
+    monkeypatch.setitem(sys.modules, "__main__", script)
+    own = type("Reinforce", (), {"__module__": "__main__"})
+    assert extensions.register(own) == "reinforce:Reinforce"
