@@ -90,12 +90,11 @@ def work(env: str, preset: str, updates: int, file: Path) -> None:
     os.sched_setaffinity(0, {cores[0]})  # one worker alone would have them all
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
-    from a2c.cli import quietly
+    from a2c.cli.console import quietly
 
-    quietly("a2c.learner")  # without TensorFlow's words
+    quietly("a2c.algorithms.algorithm")  # without TensorFlow's words
 
-    from a2c.learner import build_learner
-
+    from a2c.algorithms.algorithm import build_algorithm
     from a2c.config import load_config
     from a2c.data.collector import build_collector
     from a2c.envs import make_vec_env
@@ -107,21 +106,21 @@ def work(env: str, preset: str, updates: int, file: Path) -> None:
     config, replicas = open_replicas(config)
     first = replicas.index * config.env.num_envs
     with make_vec_env(config.env, seed=0, first=first) as envs:
-        together = build_learner(config, envs.observation_space, envs.num_actions, replicas=replicas)
-        alone = build_learner(config, envs.observation_space, envs.num_actions)
-        collector = build_collector(config, envs, together.explore, together.value)
+        together = build_algorithm(config, envs.observation_space, envs.num_actions, replicas=replicas)
+        alone = build_algorithm(config, envs.observation_space, envs.num_actions)
+        collector = build_collector(config, envs, together.policy)
         times: dict[str, list[float]] = {"rollout": [], "alone": [], "joint": []}
         for _ in range(WARM_UP + updates):
-            trajectory, _ = timed(times["rollout"], collector.collect)
-            timed(times["alone"], lambda t=trajectory: float(alone.update(t).total_loss))  # type: ignore[misc]
-            timed(times["joint"], lambda t=trajectory: float(together.update(t).total_loss))  # type: ignore[misc]
-        size = sum(variable.shape.num_elements() for variable in together.model.trainable_variables)
+            rollout, _ = timed(times["rollout"], collector.collect)
+            timed(times["alone"], lambda r=rollout: float(alone.update(r, 0).metrics["total_loss"]))  # type: ignore[misc]
+            timed(times["joint"], lambda r=rollout: float(together.update(r, 0).metrics["total_loss"]))  # type: ignore[misc]
+        size = sum(variable.shape.num_elements() for variable in together.policy.model.trainable_variables)
         one, every = (all_reduce_milliseconds(replicas, numbers) for numbers in (1, size))
         replicas.gather({})
-    rollout, own, joint = (1e3 * statistics.fmean(each[WARM_UP:]) for each in times.values())
+    collecting, own, joint = (1e3 * statistics.fmean(each[WARM_UP:]) for each in times.values())
     if replicas.is_chief:
-        speed = 1e3 * config.env_steps_per_update / (rollout + joint)
-        result = {"steps_per_second": speed, "rollout": rollout, "alone": own, "all_reduce_and_waiting": joint - own}
+        speed = 1e3 * config.env_steps_per_update / (collecting + joint)
+        result = {"steps_per_second": speed, "rollout": collecting, "alone": own, "all_reduce_and_waiting": joint - own}
         result |= {"one_number": one, "all_gradients": every}
         file.write_text(json.dumps(result), encoding="utf-8")
 

@@ -1,12 +1,10 @@
 """A network of your own: a function with the arguments of `build` below. This one is for uint8 images.
 
-In this folder (elsewhere: --model examples.network:build, from the folder above):
-
     a2c train --env Catch --model network:build --run-dir runs/mine
     a2c eval runs/mine --model network:build
 
-A run never imports code that you do not name. `--set model.name=network:build` says the same as `--model`. From Python:
-`train(config, "runs/mine", model=build)`.
+In this folder. No command imports code that you do not name. For `train`, `--set model.name=network:build` is the same.
+From Python: `train(config, run_dir, model=build)`.
 """
 
 import keras

@@ -1,11 +1,9 @@
 """REINFORCE (Williams 1992), with or without a baseline: an algorithm of your own in one file.
 
-In this folder:
-
     a2c train --env Catch --algorithm reinforce:Reinforce --set algorithm.baseline=false --run-dir runs/mine
     a2c eval runs/mine --algorithm reinforce:Reinforce
 
-A run never imports code that you do not name. From Python: `train(config, "runs/mine", algorithm=Reinforce)`.
+In this folder. No command imports code that you do not name. From Python: `train(config, folder, algorithm=Reinforce)`.
 """
 
 from typing import Any, NamedTuple
@@ -35,9 +33,8 @@ class Reinforce(Algorithm):
     """The gradient of -log pi(a | s) (R - V(s)); the baseline V is the network's value head, or 0."""
 
     class Section(AlgorithmSection):  # `algorithm:` of a run's configuration, beside name, gamma and rollout_length
-        TITLE = "REINFORCE (Williams 1992)"
+        TITLE, PROMISES = "REINFORCE (Williams 1992)", Promises(workers=False)
         METRICS = (*LOSSES, EXPLAINED_VARIANCE, *STEP)  # the names of all that an update reports
-        PROMISES = Promises(workers=False)
         baseline: bool = True
 
     def __init__(self, config, space, num_actions):

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import observations, small_config
+from conftest import VECTORS, observations, small_config
 
 from a2c import evaluate, extensions
 from a2c.algorithms.algorithm import build_algorithm
-from a2c.config import UserError, load_config
+from a2c.config import UserError, build_config, load_config
 from a2c.data.rollout import Rollout
 from a2c.run.checkpoint import find_checkpoint
 from a2c.run.training import train
@@ -21,11 +21,9 @@ OWN = {"algorithm": ("reinforce", "Reinforce"), "model": ("network", "build")}
 
 @pytest.fixture(autouse=True)
 def nobody_has_named_anything(monkeypatch):
-    monkeypatch.setenv(extensions.TRUSTED, "")
-    monkeypatch.setattr(extensions, "_given", {})
+    forget(monkeypatch)
     yield
-    for module, _ in OWN.values():
-        sys.modules.pop(module, None)
+    forget(monkeypatch)
 
 
 def imported(option):
@@ -41,7 +39,7 @@ def imported(option):
 def forget(monkeypatch):
     """As a new process, in which nothing was named."""
     monkeypatch.setenv(extensions.TRUSTED, "")
-    extensions._given.clear()
+    monkeypatch.setattr(extensions, "_given", {})
     for module, _ in OWN.values():
         sys.modules.pop(module, None)
 
@@ -73,10 +71,10 @@ def test_the_command_line_runs_it_where_it_is_named_and_nowhere_else(option, run
 
 @pytest.mark.parametrize("option", OWN)
 def test_a_resumed_run_has_the_bits_of_one_that_was_never_stopped(option, tmp_path):
-    config, _ = load_config(env_id="Bandit", overrides={"total_env_steps": 1280})
+    config, _ = load_config(env_id="Catch", overrides={"total_env_steps": 1024})
     own = {option: imported(option)}
     whole = train(config, tmp_path / "whole", **own)
-    first = config.model_copy(update={"total_env_steps": 640})
+    first = config.model_copy(update={"total_env_steps": 512})
     train(first, tmp_path / "halves", **own)
     train(config, tmp_path / "halves", resume=True, **own)
     one, other = (find_checkpoint(tmp_path / name).group("model") for name in ("whole", "halves"))
@@ -92,33 +90,28 @@ def test_reinforce_learns_from_whole_episodes_alone(baseline, mode):
     extensions.register(imported("algorithm"))
     values = small_config(env={"id": "Bandit", "num_envs": 2}, runtime={"mode": mode}).model_dump(mode="json")
     values["algorithm"] = {"name": "reinforce:Reinforce", "rollout_length": 3, "gamma": 0.5, "baseline": baseline}
-    from a2c.config import build_config
-
-    rng = np.random.default_rng(0)
-    from gymnasium.spaces import Box
-
-    space = Box(-1, 1, (4,), np.float32)
     values["model"] = {"name": "mlp"}
-    algorithm = build_algorithm(build_config(values, where="test"), space, 3)
+    algorithm = build_algorithm(build_config(values, where="test"), VECTORS, 3)
+    rng = np.random.default_rng(0)
     ends = np.array([[False, True], [False, False], [True, False]])
     rollout = Rollout(
-        observations=observations(rng, space, 4, 2),
+        observations=observations(rng, VECTORS, 4, 2),
         actions=np.zeros((3, 2), np.int32),
         rewards=np.array([[1, 2], [4, 8], [16, 32]], np.float32),
         terminated=ends,
         truncated=np.zeros_like(ends),
         life_lost=np.zeros_like(ends),
-        last_observations=observations(rng, space, 0),
+        last_observations=observations(rng, VECTORS, 0),
         said={},
     )
     ((name, batch),) = algorithm.batches(rollout, 0)
     np.testing.assert_array_equal(batch.whole, [[1, 1], [1, 0], [1, 0]])
     np.testing.assert_array_equal(batch.returns, [[1 + 2 + 4, 2], [4 + 8, 0], [16, 0]])
-    before = [np.array(v) for v in algorithm.variables["model"]]
+    before = [v.numpy() for v in algorithm.variables["model"]]
     update = algorithm.update(rollout, 0)
     assert (name, update.gradient_steps, update.failed) == ("update", 1, None)
     assert set(update.metrics) == {metric.name for metric in algorithm.config.METRICS}
-    moved = {v.path for v, old in zip(algorithm.variables["model"], before, strict=True) if (v != old).numpy().any()}
+    moved = {v.path for v, old in zip(algorithm.variables["model"], before, strict=True) if (v.numpy() != old).any()}
     assert any("policy" in path for path in moved)
     assert any("value" in path for path in moved) == baseline
 
@@ -127,7 +120,7 @@ def test_a_game_lends_its_preset_and_keys_of_its_own_are_checked(monkeypatch):
     monkeypatch.syspath_prepend(str(EXAMPLES))
     config, source = load_config(env_id="Catch", overrides={"algorithm.name": "reinforce:Reinforce"})
     assert (source, config.algorithm.rollout_length, config.model.pixels) == ("catch", 16, "standardized")
-    with pytest.raises(UserError, match="There is no key 'algorithm.gae_lambda' of reinforce:Reinforce"):
+    with pytest.raises(UserError, match=r"There is no key 'algorithm\.gae_lambda' of reinforce:Reinforce"):
         load_config(overrides={"algorithm.name": "reinforce:Reinforce"}, assignments=["algorithm.gae_lambda=0.9"])
 
 
@@ -148,8 +141,8 @@ def test_a_name_that_is_no_algorithm_is_told(name, run_cli):
     assert WRONG[name] in ended.stderr
 
 
-def test_a_run_keeps_its_own_algorithm(run_cli, catch_run):
-    ended = run_cli("resume", catch_run, "--algorithm", "ppo")
+def test_a_run_keeps_its_own_algorithm(run_cli, tmp_path):
+    ended = run_cli("resume", tmp_path, "--algorithm", "ppo")
     assert (ended.returncode, ended.stderr) == (2, "a2c: A run keeps its own algorithm and network; leave 'ppo' out.\n")
 
 

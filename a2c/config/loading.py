@@ -61,7 +61,7 @@ def load_config(
     algorithm = given.get("algorithm.name")
     source, values = _read_source(config, given.get("env.id"), algorithm)
     if is_extension(algorithm):
-        _keep_what_it_has(values, algorithm)
+        _keep_what_it_has(values, str(algorithm))
     _assign_all(values, given, where="the options given")
     return build_config(values, where=source), source
 

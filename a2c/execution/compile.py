@@ -61,7 +61,8 @@ class Compiled:
         if self.mode == "eager":
             return self._flat
         # the trace itself: called with flat tensors it takes half the time of tf.function, which looks for it first
-        compiled = tf.function(self._flat, input_signature=self._specs, jit_compile=self.mode == "xla")
+        # without AutoGraph, which nothing here needs and whose conversion takes half of the time
+        compiled = tf.function(self._flat, input_signature=self._specs, jit_compile=self.mode == "xla", autograph=False)
         trace: Callable[..., Any] = compiled.get_concrete_function()
         if self.mode == "graph" and self.as_operation and not sees_gpu():
             self._admit = _array_or_tensor

@@ -1,4 +1,4 @@
-"""a2c itself: the two lines of `training.py`'s loop, with any preset.
+"""a2c itself: `Algorithm.iterate`, one round of the loop of a2c/run/training.py, with any preset.
 
 Included: episodes of their own seeds, scores, the log of actions for exact resuming, and reading the losses every ten
 updates (`a2c train` does so every hundred). Left out: checkpoints and the files of metrics.
@@ -6,9 +6,11 @@ updates (`a2c train` does so every hundred). Left out: checkpoints and the files
 
 from __future__ import annotations
 
-from a2c.learner import build_learner
+from itertools import count
+
 from protocol import UPDATES, Settings, Train, serve
 
+from a2c.algorithms.algorithm import build_algorithm
 from a2c.config import build_config
 from a2c.data.collector import build_collector
 from a2c.envs import make_env_groups
@@ -21,15 +23,15 @@ def build(settings: Settings) -> Train:
     parts = parts_of(config)
     setup(config.runtime, parts=parts)
     envs = make_env_groups(config.env, seed=config.seed, groups=parts)
-    learner = build_learner(config, envs.observation_space, envs.num_actions)
-    collector = build_collector(config, envs, learner.act, learner.value)
+    algorithm = build_algorithm(config, envs.observation_space, envs.num_actions)
+    collector = build_collector(config, envs, algorithm.policy)
+    numbers = count()
 
     def train() -> int:
         for _ in range(UPDATES):
-            trajectory, _ = collector.collect()
-            losses = learner.update(trajectory)
-        for loss in losses:
-            float(loss)
+            update, _ = algorithm.iterate(collector, next(numbers))
+        for metric in update.metrics.values():
+            float(metric)
         return UPDATES * config.env_steps_per_update
 
     return train

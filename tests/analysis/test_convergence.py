@@ -102,7 +102,7 @@ def test_who_gets_there_without_a_gradient_step_has_no_ratio_of_them(tmp_path):
 
 
 def test_arms_whose_algorithm_does_not_promise_the_same_bits_are_named(tmp_path):
-    arms = [convergence.Arm(name, bandit(algorithm={"name": name})) for name in ("a2c", "a3c")]
+    arms = [convergence.Arm(name, bandit(algorithm={"name": name}, total_env_steps=1000)) for name in ("a2c", "a3c")]
     runs = [plan.run for plan in convergence.plan_runs(arms, range(2), tmp_path)]
     for run in runs:
         made_run(run.folder, [0.0, 1.0])
@@ -194,7 +194,9 @@ def test_runs_of_several_algorithms_are_named_after_them_and_after_what_differs_
     }
     for name, sections in ways.items():
         (tmp_path / name).mkdir()
-        (tmp_path / name / "config.yaml").write_text(yaml.safe_dump(dump_config(bandit(**sections))))
+        (tmp_path / name / "config.yaml").write_text(
+            yaml.safe_dump(dump_config(bandit(total_env_steps=1000, **sections)))
+        )
     runs = convergence.find_runs([tmp_path / name for name in "abc"])
     assert [(run.arm, run.exact) for run in runs] == [
         ("algorithm=a2c", True),
