@@ -154,7 +154,7 @@ def compare_targets(request: Request, targets: Sequence[str]) -> Comparison:
     if len(targets) < 2:
         raise UserError(f"{targets[0]} alone cannot be compared; name two or more configurations or runs.")
     folders = [Path(target) for target in targets]
-    if any(folder.is_dir() for folder in folders):
+    if any(map(_names_folder, targets)):
         return _compare_runs(folders, request)
     if len(set(targets)) < len(targets):
         raise UserError("A configuration was named twice; it would be compared with itself.")
@@ -168,6 +168,12 @@ def compare_targets(request: Request, targets: Sequence[str]) -> Comparison:
     if len({arm.config.env.id for arm in arms}) > len(envs):
         raise UserError("These configurations are for different games; say with --env which one to compare them in.")
     return _compare_arms(arms, request, "configs")
+
+
+def _names_folder(target: str) -> bool:
+    """An algorithm's name does not, unless a run is there: a checkout of this project has a folder `a2c`."""
+    folder = Path(target)
+    return folder.is_dir() and (target not in SECTIONS or (folder / "config.yaml").is_file())
 
 
 def _target(request: Request, target: str, env: str | None) -> Config:

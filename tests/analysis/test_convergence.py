@@ -91,7 +91,8 @@ def test_older_runs_made_one_gradient_step_an_update(tmp_path):
     older = made_run(tmp_path / "a", [0.0, 5.0], per_update=None)
     runs = [Run("a", "Catch", 0, older), Run("b", "Catch", 0, made_run(tmp_path / "b", [0.0, 5.0], per_update=16))]
     (contrast,) = convergence.converge(runs, {"Catch": 5.0}).contrasts
-    assert (contrast.env_steps_to_threshold.estimate, contrast.gradient_steps_to_threshold.estimate) == (1, 16)
+    assert contrast.env_steps_to_threshold.estimate == 1
+    assert contrast.gradient_steps_to_threshold.estimate == pytest.approx(16)
     assert convergence.are_identical(older, made_run(tmp_path / "c", [0.0, 5.0]))
 
 
