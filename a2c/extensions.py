@@ -31,6 +31,12 @@ def is_extension(name: object) -> bool:
     return isinstance(name, str) and ":" in name
 
 
+def naming(env: str, algorithm: str, model: str) -> list[str]:
+    """The options with which a command names the code that a run was made with, if it was any."""
+    names = {"--env": env, "--algorithm": algorithm, "--model": model}
+    return [word for option, name in names.items() if is_extension(name) for word in (option, name)]
+
+
 def find_extension(name: str, option: str) -> Any:
     """What `module:name` means, imported if need be.
 

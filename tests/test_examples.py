@@ -64,6 +64,9 @@ def test_the_command_line_runs_it_where_it_is_named_and_nowhere_else(option, run
     assert f"a2c eval {run_dir} --{option} {name}" in resumed.stdout
     assert find_checkpoint(run_dir).env_steps == 1024
     forget(monkeypatch)
+    page = run_cli("report", run_dir, "--out", run_dir / "page.html", cwd=EXAMPLES)
+    assert (page.returncode, OWN[option][0] in sys.modules) == (0, False)
+    assert f"a2c eval {run_dir} --{option} {name}" in (run_dir / "page.html").read_text()
     played = run_cli("eval", run_dir, *named, "--episodes", 2, cwd=EXAMPLES)
     assert (played.returncode, played.stderr) == (0, "")
     assert "over 2 whole games" in played.stdout

@@ -163,7 +163,7 @@ def _train_seeds(
     out.print(table)
     runs = shlex.quote(str(folder / "runs"))
     say(f"Saved in {runs}. Play whole games with each of them, and draw them as one curve:")
-    say(f"  a2c eval {runs}\n  a2c plot {runs}/*")
+    say(f"  {quietly('a2c.run.checkpoint').command_for('eval', folder / 'runs', config)}\n  a2c plot {runs}/*")
 
 
 def _run(config: Config, run_dir: Path, headline: str, *, resume: bool, quiet: bool) -> None:

@@ -28,7 +28,7 @@ from a2c.data.collector import RolloutCollector
 from a2c.execution.cluster import LAUNCHED
 from a2c.execution.replicas import ALONE, Replicas, from_text, to_text
 from a2c.execution.runtime import machine
-from a2c.extensions import is_extension
+from a2c.extensions import naming
 from a2c.networks.model import weight_shapes
 from a2c.run.archive import DamagedError, read_archive, write_archive
 from a2c.run.files import demand_there
@@ -397,9 +397,8 @@ def resume_command(run_dir: Path, config: Config) -> str:
 
 def command_for(command: str, run_dir: Path, config: Config) -> str:
     """What to type for a command on a run, with the code of a user's own that it has to name."""
-    own = {"--env": config.env.id, "--algorithm": config.algorithm.name, "--model": config.model.name}
-    named = [word for option, name in own.items() if is_extension(name) for word in (option, name)]
-    return f"a2c {command} {shlex.join([str(run_dir), *named])}"
+    own = naming(config.env.id, config.algorithm.name, config.model.name)
+    return f"a2c {command} {shlex.join([str(run_dir), *own])}"
 
 
 def _digest(arrays: dict[str, np.ndarray]) -> bytes:

@@ -8,6 +8,7 @@ from typing import Any
 
 from a2c.algorithms.sections import DEFAULT
 from a2c.config import Config, dotted, dump_config, load_config, preset_names
+from a2c.extensions import naming
 from a2c.show.runs import Run
 
 _FLAGS = {"total_env_steps": "--steps", "seed": "--seed", "algorithm.name": "--algorithm"}
@@ -35,7 +36,7 @@ def train_command(config: Config) -> str:
 
 def eval_command(run: Run) -> str:
     """What to type to play the games of the last evaluation again, or any where there was none."""
-    words = ["a2c", "eval", str(run.path), *(["--env", run.env_id] if ":" in run.env_id else [])]
+    words = ["a2c", "eval", str(run.path), *_naming(run)]
     if run.evaluations:
         last = run.evaluations[-1]
         words += ["--episodes", str(last.episodes)] if last.episodes else []
@@ -46,7 +47,11 @@ def eval_command(run: Run) -> str:
 
 def watch_command(run: Run) -> str:
     """What to type to get a video of a run."""
-    return shlex.join(["a2c", "watch", str(run.path), *(["--env", run.env_id] if ":" in run.env_id else [])])
+    return shlex.join(["a2c", "watch", str(run.path), *_naming(run)])
+
+
+def _naming(run: Run) -> list[str]:
+    return naming(*(str(run.settings.get(key)) for key in ("env.id", "algorithm.name", "model.name")))
 
 
 def _yaml(value: Any) -> str:

@@ -191,7 +191,7 @@ def _commands(run: Run) -> str:
     try:
         train = train_command(build_config(run.values, where=str(run.path)))
     except UserError as error:
-        return f"<p>Its configuration is of another version of a2c: {escape(str(error))}</p>\n{evaluate}"
+        return f"<p>The command that trains it cannot be given here: {escape(str(error))}</p>\n{evaluate}"
     commit = run.provenance.get("git", "None")
     at = "" if commit == "None" else f" (commit <code>{escape(commit)}</code>)"
     return (
