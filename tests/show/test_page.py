@@ -139,7 +139,7 @@ def test_a_configuration_of_another_version_is_no_reason_to_say_nothing_else(tmp
     del values["schema"]
     (run / "config.yaml").write_text(yaml.safe_dump(values))
     text = page_of(run).text
-    assert "Its configuration is of another version of a2c" in text
+    assert "The command that trains it cannot be given here" in text
     assert "evaluation.every_updates" in text
     assert f"a2c eval {run}" in text
 
