@@ -189,15 +189,19 @@ def _commands(run: Run) -> str:
         f"<p>Play whole games, as the last evaluation did, with the latest checkpoint:</p>\n{_code(eval_command(run))}"
     )
     try:
-        train = train_command(build_config(run.values, where=str(run.path)))
+        config = build_config(run.values, where=str(run.path))
+        train = train_command(config)
     except UserError as error:
         return f"<p>The command that trains it cannot be given here: {escape(str(error))}</p>\n{evaluate}"
     commit = run.provenance.get("git", "None")
     at = "" if commit == "None" else f" (commit <code>{escape(commit)}</code>)"
-    return (
-        f"<p>Train with exactly this configuration; a run made in one session comes to the same bits with the versions "
-        f"below{at}, the same type of processor and the same number of threads:</p>\n{_code(train)}{evaluate}"
+    same = (
+        f"a run made in one session comes to the same bits with the versions below{at}, the same type of processor and "
+        "the same number of threads"
     )
+    if not config.algorithm.PROMISES.exact:
+        same = f"its algorithm does not promise the same bits; the versions are below{at}"
+    return f"<p>Train with exactly this configuration; {same}:</p>\n{_code(train)}{evaluate}"
 
 
 def _configuration(run: Run) -> str:
