@@ -23,7 +23,7 @@ from a2c.analysis.bench import read_bench
 from a2c.config import Config, UserError, load_config
 from a2c.data.collector import RolloutCollector
 from a2c.data.rollout import Episode, Rollout
-from a2c.envs import VecEnv, VecEnvGroups, make_env_groups, make_vec_env
+from a2c.envs import Group, VecEnv, VecEnvGroups, make_env_groups, make_vec_env
 from a2c.envs.groups import _GroupThread
 from a2c.execution import runtime
 from a2c.execution.machine import core_numbers
@@ -138,6 +138,17 @@ def test_groups_collect_what_each_would_alone_whoever_is_faster():
         assert together.draws == 320
         assert rollout.observations.ctypes.data % 64 == 0
         assert {episode.length < 200 for _, episode in ended} == {False, True}  # by the time limit, and before
+
+
+def test_last_observations_come_row_by_row_even_where_a_later_group_is_cut_first():
+    half = BREAKOUT.env.model_copy(update={"num_envs": 2})
+    halves = [half.model_copy(update={"max_frames_per_episode": 4 * steps}) for steps in (7, 5)]
+    made = [[make_vec_env(env, seed=3, first=2 * g) for g, env in enumerate(halves)] for _ in range(2)]
+    with VecEnvGroups([Group(envs) for envs in made[0]]) as both, made[1][0] as first, made[1][1] as second:
+        rollout, _ = collector(both).collect()
+        parts = [collector(first).collect()[0], collector(second, seed=SEED ^ 1).collect()[0]]
+    assert np.argwhere(rollout.truncated).tolist() == [[4, 2], [4, 3], [6, 0], [6, 1]]
+    assert_equal(joined(parts), rollout.arrays())
 
 
 @pytest.mark.parametrize(("before", "after"), [(2, 2), (4, 2), *more_thorough((1, 2), (2, 1))])
