@@ -175,6 +175,16 @@ def test_rate_and_clip_range_fall_with_the_updates_made_however_many_steps_those
     assert ranges == pytest.approx([0.15, 0.1125, 0.075, 0.0375])
 
 
+@pytest.mark.parametrize(("rate_falls", "clip_falls"), [(True, False), (False, True)])
+def test_rate_and_clip_range_fall_apart_from_each_other(rate_falls, clip_falls):
+    schedules = {False: "constant", True: "linear"}
+    optimizer = {**ADAM, "schedule": schedules[rate_falls]}
+    algorithm = ppo("eager", optimizer, 4 * T * B, clip_schedule=schedules[clip_falls])
+    rate = float(algorithm.update(collected(algorithm, 0), 2).metrics["learning_rate"])
+    assert rate == pytest.approx(0.01 if rate_falls else 0.02)
+    assert float(algorithm.clip_range) == pytest.approx(0.075 if clip_falls else 0.15)
+
+
 def test_a_step_that_is_not_finite_is_not_applied_and_ends_the_update():
     algorithm = ppo()
     rollout = collected(algorithm, 0)
