@@ -69,6 +69,13 @@ def test_short_games_are_not_over_represented(tmp_path):
         assert result.protocol.keys() == {"episode", "score", "episodes_per_env"}
 
 
+def test_the_seed_is_of_the_draws_too(tmp_path):
+    """In Chain, whose games have no luck of their own."""
+    run = trained(tmp_path / "run", env={"id": "Chain"}, model={"name": "mlp", "conv_layers": None})
+    returns = {seed: evaluate(run, episodes=3, seed=seed).returns for seed in (None, 0, 5)}
+    assert returns[None] == returns[0] != returns[5]  # the run's own is 0
+
+
 def test_a_protocol_decides_the_environment(breakout):
     trained_so = evaluate(breakout, episodes=2)
     assert trained_so.protocol["name"] == "its own"  # its games are cut short
