@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +13,9 @@ import tensorflow as tf
 from conftest import small_config
 
 import a2c
+from a2c.algorithms.algorithm import Update
 from a2c.cli import main
-from a2c.run.training import train
+from a2c.run.training import Run, train
 
 
 @pytest.fixture(scope="module")
@@ -179,6 +181,18 @@ def test_training_prints_plain_lines_without_a_terminal_and_only_what_is_asked_f
     assert "a2c eval r" in result.stdout
     quiet = run_cli("train", *settings, "--run-dir", "q", "--quiet", cwd=tmp_path)
     assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
+
+
+def test_a_quiet_run_tells_by_its_exit_code_that_a_signal_stopped_it(run_cli, tmp_path, monkeypatch):
+    learn = Run.learn
+
+    def interrupted(run: Run) -> Update:
+        os.kill(os.getpid(), signal.SIGINT)
+        return learn(run)
+
+    monkeypatch.setattr(Run, "learn", interrupted)
+    stopped = run_cli("train", "--env", "Chain", "--steps", "800", "--run-dir", "r", "--quiet", cwd=tmp_path)
+    assert stopped == (128 + signal.SIGINT, "", "")
 
 
 def test_the_default_run_folder_names_env_seed_and_time(run_cli, tmp_path):
