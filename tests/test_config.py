@@ -55,6 +55,13 @@ def test_a_game_without_one_gets_the_classic_recipe_and_config_wins_over_the_gam
     assert config.env.num_envs == 16
 
 
+def test_a_flag_of_0_wins_over_the_file_too(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("seed: 7\n")
+    assert load_config(config=file, overrides={"seed": 0})[0].seed == 0
+    assert load_config(config=file, overrides={"seed": None})[0].seed == 7
+
+
 def test_set_wins_over_flags_flags_over_the_preset():
     config, _ = load_config(
         env_id="Pong", overrides={"seed": 3, "total_env_steps": 900}, assignments=["seed=4", "env.num_envs=2"]
