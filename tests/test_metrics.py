@@ -13,6 +13,7 @@ from a2c.algorithms.sections import A2CSection
 from a2c.data.rollout import Episode
 from a2c.run.metrics import Counters, Record, TensorBoardWriter, Writers, tensorboard_tags
 from a2c.run.progress import LiveProgress, PlainProgress
+from a2c.run.stopwatch import Stopwatch
 from a2c.run.training import train
 
 
@@ -102,6 +103,18 @@ def test_counters_keep_the_last_100_games_and_survive_a_checkpoint():
     other.advance(80, 4, 16)
     other.count(games[0].episode_return, games[0].length)
     assert len(other.returns) == 100
+
+
+def test_an_evaluation_counts_neither_as_training_nor_in_its_speed(monkeypatch):
+    now = 100.0
+    monkeypatch.setattr("a2c.run.stopwatch.time.perf_counter", lambda: now)
+    counters = Counters(seconds=50.0)
+    clock = Stopwatch(counters)
+    for seconds, count in ((3.0, clock.tick), (60.0, clock.skip), (1.0, clock.tick)):
+        now += seconds
+        count()
+    counters.advance(80, 4, 1)
+    assert (counters.seconds, clock.lap()) == (54.0, 20.0)
 
 
 def test_plain_lines_have_numbers_units_and_an_eta():
