@@ -148,6 +148,7 @@ def test_the_same_seed_gives_the_same_bits_again_and_another_seed_others():
     assert {"policy/kernel", "logits 0", "total_loss 0"} <= set(differing(first, other))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "network",
     ["mlp", *(pytest.param(name, marks=pytest.mark.integration) for name in ("small standardized", "impala"))],

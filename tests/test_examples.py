@@ -72,6 +72,7 @@ def test_the_command_line_runs_it_where_it_is_named_and_nowhere_else(option, run
     assert "over 2 whole games" in played.stdout
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("option", OWN)
 def test_a_resumed_run_has_the_bits_of_one_that_was_never_stopped(option, tmp_path):
     config, _ = load_config(env_id="Catch", overrides={"total_env_steps": 1024})

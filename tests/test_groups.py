@@ -151,7 +151,7 @@ def test_last_observations_come_row_by_row_even_where_a_later_group_is_cut_first
     assert_equal(joined(parts), rollout.arrays())
 
 
-@pytest.mark.parametrize(("before", "after"), [(2, 2), (4, 2), *more_thorough((1, 2), (2, 1))])
+@pytest.mark.parametrize(("before", "after"), [(4, 2), *more_thorough((2, 2), (1, 2), (2, 1))])
 def test_a_state_is_that_of_all_environments_whatever_the_groups(before, after):
     with (
         make_env_groups(BREAKOUT.env, seed=1, groups=before) as envs,

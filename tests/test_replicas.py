@@ -34,7 +34,7 @@ CASES = {  # of so many replicas; each pair of settings is in one of them
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(name, marks=() if name == "2" else pytest.mark.integration) for name in CASES],
+    params=[pytest.param(name, marks=pytest.mark.integration) for name in CASES],
 )
 def found(request, tmp_path_factory):
     """What joint.py found for so many replicas on virtual devices."""

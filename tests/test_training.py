@@ -205,6 +205,7 @@ def test_resuming_a_finished_run_does_nothing(run_dir):
     assert train(longer, run_dir, resume=True).counters.env_steps == 128
 
 
+@pytest.mark.integration
 def test_it_is_told_where_the_bits_may_be_others(run_dir, monkeypatch):
     config, told = small_config(env={"id": "Catch"}, total_env_steps=32, logging={"tensorboard": False}), []
 

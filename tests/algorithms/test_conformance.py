@@ -17,8 +17,14 @@ from a2c.run.training import train
 
 pytestmark = pytest.mark.usefixtures("exact_numerics")
 ALGORITHMS = sorted(SECTIONS)
+QUICK = [DEFAULT, "ppo"]  # the others' own tests hold the same by default
 EXACT = [name for name in ALGORITHMS if SECTIONS[name].PROMISES.exact]
 SAME_IN_BOTH_MODES = [name for name in ALGORITHMS if SECTIONS[name].PROMISES.modes]
+
+
+def quick(names: list[str]) -> list[Any]:
+    """The names as parameters: what takes long is an integration test."""
+    return [name if name in QUICK else pytest.param(name, marks=pytest.mark.integration) for name in names]
 
 
 def config(name: str, mode: str = "graph", updates: int = 4, **sections: Any) -> Config:
@@ -64,7 +70,7 @@ def test_it_reports_what_it_announces_and_counts_its_gradient_steps(name):
     assert settings.algorithm.TITLE
 
 
-@pytest.mark.parametrize("name", SAME_IN_BOTH_MODES)
+@pytest.mark.parametrize("name", quick(SAME_IN_BOTH_MODES))
 def test_eager_execution_gives_the_bits_of_graphs(name):
     found = []
     for mode in ("eager", "graph"):
@@ -75,7 +81,7 @@ def test_eager_execution_gives_the_bits_of_graphs(name):
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.parametrize("name", quick(EXACT))
 def test_a_resumed_run_has_the_bits_of_one_never_stopped(name, tmp_path):
     """Everything but the schedule's end is the same: a constant rate, 4 updates against 2 and 2."""
     train(config(name), tmp_path / "whole")
@@ -84,6 +90,7 @@ def test_a_resumed_run_has_the_bits_of_one_never_stopped(name, tmp_path):
     assert learned(tmp_path / "whole") == learned(tmp_path / "parts")
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", sorted({*ALGORITHMS} - {*EXACT}))
 def test_what_is_not_exact_says_so_and_resumes_from_where_it_was(name, tmp_path):
     said: list[str] = []
@@ -93,6 +100,7 @@ def test_what_is_not_exact_says_so_and_resumes_from_where_it_was(name, tmp_path)
     assert (then.counters.updates, 2 * then.counters.gradient_steps) == (3, 3 * first.counters.gradient_steps)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_checkpoint_holds_all_that_was_learned(name, tmp_path):
     """Saved, and restored into a fresh one: every variable has the bits it had, and the next actions are the same."""
@@ -107,7 +115,7 @@ def test_a_checkpoint_holds_all_that_was_learned(name, tmp_path):
         assert any(moved), f"{group} has learned nothing"
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", quick(ALGORITHMS))
 def test_a_reward_without_end_is_never_learned_from(name, monkeypatch):
     """The update says what failed, and no weight or slot takes a number that is not finite."""
     settings = config(name, env={"id": "Bandit", "num_envs": 8, "reward_clipping": "none"})
@@ -137,6 +145,7 @@ def test_what_cannot_share_a_batch_says_so_before_it_starts(name):
         config(name, runtime={"strategy": "mirrored", "replicas": 2})
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_the_bandit_is_learned(name, run_dir):
     """The arms pay 0.2 and 0.8: chance scores 0.5."""

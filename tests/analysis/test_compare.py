@@ -30,6 +30,7 @@ def tiny(tmp_path: Path) -> str:
     return "tiny.yaml"
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("exact_numerics")
 def test_where_and_growth_are_found_in_recorded_updates_and_a_damaged_part_is_made_again(tmp_path, tiny):
     """The modes of `--eager` one after the other in this process, whose numerics they set."""
