@@ -10,7 +10,7 @@ import pytest
 from conftest import small_config
 
 from a2c.algorithms.algorithm import build_algorithm
-from a2c.config import Config, UserError
+from a2c.config import Config, UserError, load_config
 from a2c.data.collector import build_collector
 from a2c.envs import make_vec_env
 from a2c.evaluation.evaluate import evaluate
@@ -122,6 +122,17 @@ def test_a_hostile_file_is_one_sentence(tmp_path, monkeypatch, content):
     with pytest.raises(UserError):
         train(small_config(), tmp_path, resume=True)
     assert not (tmp_path / "pwned").exists()
+
+
+def test_a_run_of_before_fire_after_a_lost_life_is_played_without_it(tmp_path):
+    """The run in runs/ was made before there was such a key."""
+    run = Path(__file__).parents[1] / "runs" / "pong-reference"
+    of_run, _ = load_config(config=run / "config.yaml")
+    assert find_checkpoint(run).config.env.fire_on_life_loss is False
+    assert of_run.env.fire_on_life_loss is False
+    (tmp_path / "mine.yaml").write_text("env: {id: Pong}")
+    mine, _ = load_config(config=tmp_path / "mine.yaml")
+    assert mine.env.fire_on_life_loss is True
 
 
 def test_a_flipped_bit_is_noticed(trained, tmp_path):

@@ -3,6 +3,7 @@
 from a2c.config.loading import (
     CHANGES,
     SCHEMA,
+    bring_up_to_date,
     build_config,
     changed,
     dotted,
@@ -43,6 +44,7 @@ __all__ = [
     "RuntimeConfig",
     "UserError",
     "all_keys",
+    "bring_up_to_date",
     "build_config",
     "changed",
     "dotted",

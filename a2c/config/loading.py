@@ -186,8 +186,16 @@ def read_config_file(path: Path) -> dict[str, Any]:
     """
     values = _read_yaml(path)
     values.pop("provenance", None)
-    _check_schema(values.pop("schema", SCHEMA), path)
+    if "schema" in values:  # which only a run writes
+        _check_schema(values.pop("schema"), path)
+        bring_up_to_date(values)
     return values
+
+
+def bring_up_to_date(values: dict[str, Any]) -> None:
+    """Say of a run's settings what held before there was a key for it."""
+    if isinstance(env := values.get("env"), dict):
+        env.setdefault("fire_on_life_loss", False)
 
 
 def read_provenance(path: Path) -> dict[str, str]:

@@ -30,7 +30,10 @@ class EnvConfig(Section):
     frame_stack: Annotated[int, Field(ge=1, le=15), NUMBER] = 4  # [ale]
     screen_size: Annotated[int, Field(ge=16, le=210), NUMBER] = 84  # [ale]; pixels of each side
     noop_max: Annotated[int, Field(ge=0, le=100_000), NUMBER] = 30  # [ale]
-    fire_reset: bool = True  # [oa]
+    fire_reset: bool = True  # [oa]: a game that has FIRE starts with it
+    fire_on_life_loss: bool = (
+        True  # [oa]: where a game has FIRE, the step after a lost life does it, whatever was asked
+    )
     # Atari: after this many steps an environment's next episode starts on a seed of its own; 0 = every episode does.
     # To resume, all since the last seed is played again (half of it on average); a seed costs 65 ms of emulation.
     reseed_after: NonNegativeInt = 10_000

@@ -21,7 +21,8 @@ class NativeAtari:
     """A `Simulator` of B copies of one game.
 
     Observations are [B, screen_size, screen_size, frame_stack] uint8, the newest frame last. A reset presses FIRE
-    where the game has it (`fire_reset`), then waits 0 to `noop_max` - 1 frames; there is no FIRE after a lost life. The
+    where the game has it (`fire_reset`), then waits 0 to `noop_max` - 1 frames. After a lost life a step does FIRE in
+    place of what was asked, where the game has it (`fire_on_life_loss`). The
     screen is not grabbed in the frame that ends an episode, so a last observation is one of a few frames before. There
     is no `render`: the wrapper stack plays the same episode from the same seed where pictures are wanted.
 
@@ -64,19 +65,31 @@ class NativeAtari:
         self.observation_space: Box = Box(
             0, 255, (config.screen_size, config.screen_size, config.frame_stack), np.uint8
         )
-        self.num_actions = len(self._envs.ale.get_action_set())
+        actions = self._envs.ale.get_action_set()
+        self.num_actions = len(actions)
         self.frames_per_step = config.frame_skip
+        self._fire = (
+            actions.index(ale_py.Action.FIRE) if config.fire_on_life_loss and ale_py.Action.FIRE in actions else None
+        )
+        self._lives = np.zeros(config.num_envs, np.int32)
+        self._life_lost = np.zeros(config.num_envs, np.bool_)  # in the step before
 
     def reset(self, mask: np.ndarray, seeds: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         """See `Simulator`. A seed costs 65 ms, since the emulator loads the game again to take it; no seed, 4 ms."""
         # An array of seeds: an int s would mean s, s+1, ..., and so overlap with the next run seed's.
         observations, info = self._envs.reset(seed=seeds, options={"reset_mask": mask})
-        return _channels_last(observations), info["lives"]
+        self._lives = info["lives"]
+        self._life_lost = self._life_lost & ~mask
+        return _channels_last(observations), self._lives
 
     def step(self, actions: np.ndarray) -> Outcome:
         """See `Simulator`. Each array is a fresh one that C++ hands over."""
+        if self._fire is not None:
+            actions = np.where(self._life_lost, np.int32(self._fire), actions)
         observations, rewards, terminated, truncated, info = self._envs.step(actions)
-        return Outcome(_channels_last(observations), rewards, terminated, truncated, info["lives"])
+        self._life_lost = info["lives"] < self._lives
+        self._lives = info["lives"]
+        return Outcome(_channels_last(observations), rewards, terminated, truncated, self._lives)
 
     def close(self) -> None:
         """Stop the emulator threads."""

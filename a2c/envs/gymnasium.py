@@ -221,6 +221,8 @@ def atari_envs(config: EnvConfig, game: Game, *, filmed: bool = False) -> Scalar
             grayscale_newaxis=False,
             scale_obs=False,
         )
+        if config.fire_on_life_loss and "FIRE" in env.unwrapped.get_action_meanings():  # type: ignore[attr-defined]
+            env = FireOnLifeLoss(env)
         env = FrameStackObservation(env, config.frame_stack, padding_type="zero")
         space = Box(0, 255, (config.screen_size, config.screen_size, config.frame_stack), np.uint8)
         return TransformObservation(env, lambda frames: np.moveaxis(frames, 0, 2), space)
@@ -339,6 +341,32 @@ def _kept_or_float(space: Box) -> Box:
         return space
     with np.errstate(over="ignore"):  # float64 bounds become infinite
         return Box(space.low.astype(np.float32), space.high.astype(np.float32), dtype=np.float32)
+
+
+class FireOnLifeLoss(gym.Wrapper[Any, Any, Any, Any]):
+    """In the step after a lost life, FIRE is done whatever was asked, so that the next ball is served.
+
+    It stands outside of AtariPreprocessing, so that FIRE is held for a whole step.
+    """
+
+    def __init__(self, env: Env) -> None:
+        super().__init__(env)
+        self._fire = env.unwrapped.get_action_meanings().index("FIRE")  # type: ignore[attr-defined]
+        self._lives = 0
+        self._life_lost = False
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Start an episode."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        self._lives, self._life_lost = info["lives"], False
+        return observation, info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Do it, or FIRE."""
+        answer = self.env.step(self._fire if self._life_lost else action)
+        lives = answer[-1]["lives"]
+        self._life_lost, self._lives = lives < self._lives, lives
+        return answer
 
 
 def _native_noops(generator: np.random.RandomState, noop_max: int) -> int:

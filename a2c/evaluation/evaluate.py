@@ -262,6 +262,7 @@ def _protocol(config: Config, episodes: int, *, is_atari: bool) -> dict[str, Any
             "screen_size": env.screen_size,
             "noop_max": env.noop_max,
             "fire_reset": env.fire_reset,
+            "fire_on_life_loss": env.fire_on_life_loss,
             "max_frames_per_episode": env.max_frames_per_episode,
             "trained_with_life_loss_cut": env.cut_on_life_loss,
         }

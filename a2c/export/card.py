@@ -75,7 +75,8 @@ def atari_preprocessing(env: EnvConfig, rom: str) -> dict[str, Any]:
         "pixels": "raw bytes 0 to 255; the network scales them itself",
         "reset": f"{'FIRE where the game has it, then ' if env.fire_reset else ''}no-ops",
         "noops": f"frames drawn evenly from 0 to {max(env.noop_max, 1) - 1}, a FIRE counted",
-        "lost_life": "the game goes on, and FIRE is not pressed",
+        "lost_life": "the game goes on; the step after it "
+        + ("does FIRE where the game has it, whatever was asked" if env.fire_on_life_loss else "does what was asked"),
         "max_frames_per_episode": env.max_frames_per_episode,
     }
 

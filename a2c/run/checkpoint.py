@@ -23,7 +23,7 @@ import numpy as np
 
 from a2c.algorithms.algorithm import Algorithm, algorithm_class
 from a2c.algorithms.policy import Policy
-from a2c.config import Config, CrashError, UserError, build_config, dump_config, env_slug
+from a2c.config import Config, CrashError, UserError, bring_up_to_date, build_config, dump_config, env_slug
 from a2c.data.collector import RolloutCollector
 from a2c.execution.cluster import LAUNCHED
 from a2c.execution.replicas import ALONE, Replicas, from_text, to_text
@@ -291,6 +291,7 @@ def _bring_up_to_date(meta: dict[str, Any]) -> None:
             counters.setdefault("gradient_steps", counters.get("updates"))
             if form == _UNSEALED:
                 evaluation.pop("every_updates", None)
+            bring_up_to_date(meta["config"])
 
 
 def _are_counters(counters: Any) -> bool:

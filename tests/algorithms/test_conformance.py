@@ -11,6 +11,7 @@ from a2c.algorithms.sections import DEFAULT, SECTIONS
 from a2c.config import Config, UserError, build_config, load_config
 from a2c.data.collector import RolloutCollector, build_collector
 from a2c.envs import make_env_groups
+from a2c.evaluation.evaluate import evaluate
 from a2c.execution.runtime import parts_of
 from a2c.run.checkpoint import find_checkpoint
 from a2c.run.training import train
@@ -156,7 +157,9 @@ def test_the_bandit_is_learned(name, run_dir):
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_catch_is_learned_with_its_preset(name, run_dir):
     settings, _ = load_config(env_id="Catch", overrides={"algorithm.name": name})
-    assert train(settings, run_dir).counters.return_mean > 0.8
+    train(settings, run_dir)
+    # not the last 100 games of training: of those an agent that gets 0.92 on average gets 0.8 now and then
+    assert evaluate(run_dir, episodes=200, greedy=True).mean > 0.8
 
 
 def test_nothing_outside_of_its_room_knows_an_algorithm_by_name():

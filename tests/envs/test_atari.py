@@ -140,12 +140,37 @@ def test_neighbouring_run_seeds_share_no_episode() -> None:
     assert np.abs(np.diff(sorted(seeds))).min() > 1
 
 
-@pytest.mark.parametrize("fire_reset", [True, False])
-def test_fire_is_pressed_at_the_start_and_never_after_a_lost_life(fire_reset: bool) -> None:
-    envs = make("Breakout", 2, fire_reset=fire_reset)
+@pytest.mark.parametrize(("fire_reset", "fire_on_life_loss", "lives"), [(1, 1, 5), (1, 0, 1), (0, 1, 0)])
+def test_the_ball_is_served_at_the_start_and_after_a_lost_life(fire_reset, fire_on_life_loss, lives) -> None:
+    envs = make("Breakout", 2, fire_reset=bool(fire_reset), fire_on_life_loss=bool(fire_on_life_loss))
     envs.reset()
-    lost = sum(envs.step(np.zeros(2, np.int32)).life_lost.astype(int) for _ in range(150))
-    np.testing.assert_array_equal(lost, [1, 1] if fire_reset else [0, 0])  # the ball is served once, or never
+    played = [envs.step(np.zeros(2, np.int32)) for _ in range(150)]  # nobody asks for FIRE
+    np.testing.assert_array_equal(sum(step.life_lost.astype(int) for step in played), lives)
+    assert any(step.terminated.any() for step in played) == (lives == 5)  # a game has five
+
+
+def test_fire_is_pressed_in_the_step_after_a_lost_life_and_in_no_other() -> None:
+    """What is asked in that step is not done: the same game follows from any action."""
+
+    def play_once(asked_after: int) -> list[VecStep]:
+        envs = make("Breakout", 1)
+        envs.reset()
+        played = [envs.step(np.zeros(1, np.int32))]
+        while len(played) < 60:
+            played.append(envs.step(np.full(1, asked_after if played[-1].life_lost[0] else 0)))
+        return played
+
+    assert sum(step.life_lost[0] for step in play_once(0)) >= 1
+    assert_same(play_once(0), play_once(3))
+
+
+def test_a_state_of_the_moment_a_life_is_lost_is_restored_with_its_fire() -> None:
+    envs, other = make("Breakout", 2), make("Breakout", 2)
+    envs.reset()
+    while not envs.step(np.zeros(2, np.int32)).life_lost.any():
+        pass
+    assert other.restore(envs.state())[1] == 0
+    assert_same(play(envs, 60)[1], play(other, 60)[1])
 
 
 def test_the_frame_limit_truncates_and_does_not_terminate() -> None:

@@ -18,6 +18,7 @@ SETTINGS = {
     "a seed after some episodes": ("Breakout", 400, {"reseed_after": 200, "sticky_action_probability": 0.25}),
     "no fire in the game": ("Freeway", 60, {"sticky_action_probability": 0.25}),
     "no fire wanted": ("Pong", 60, {"fire_reset": False}),
+    "no fire after a lost life": ("Breakout", 200, {"fire_on_life_loss": False, "full_action_space": True}),
     "no no-ops": ("MsPacman", 60, {"noop_max": 0}),
     "all actions": ("Seaquest", 60, {"full_action_space": True, "sticky_action_probability": 0.25}),
     "frame limit inside a step": ("Pong", 60, {"max_frames_per_episode": 82}),
@@ -32,6 +33,7 @@ MORE = {
     "pixel for pixel through game over",
     "a seed at every episode",
     "no fire wanted",
+    "no fire after a lost life",
     "no no-ops",
     "frame limit at the end of a step",
 }
