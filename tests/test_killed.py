@@ -6,6 +6,7 @@
 import pytest
 from killing import assert_killed_is_as_undisturbed
 
+from a2c.algorithms.sections import DEFAULT, SECTIONS
 from a2c.run.checkpoint import read_checkpoint, step_files
 
 # 4 environments x 16 steps; linear, so that a lost count of updates shows in the rate; odd numbers, so that lines and
@@ -34,6 +35,13 @@ def test_a_killed_run_ends_with_the_bits_of_one_never_stopped(tmp_path, kills, e
     """The first kill comes while a checkpoint is written; with several, others in start-up and training."""
     arguments = ["--env", "Catch", *settings(CATCH)]
     assert_killed_is_as_undisturbed(tmp_path, "Catch", arguments, env_steps=env_steps, kills=kills, seed=0)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("name", [name for name in SECTIONS if name != DEFAULT and SECTIONS[name].PROMISES.exact])
+def test_a_killed_run_of_each_algorithm_ends_with_the_bits_of_one_never_stopped(tmp_path, name):
+    arguments = ["--env", "Catch", "--algorithm", name, *settings(CATCH)]
+    assert_killed_is_as_undisturbed(tmp_path, f"Catch, {name}", arguments, env_steps=20_000, kills=3, seed=0)
 
 
 @pytest.mark.slow
