@@ -18,6 +18,7 @@ from gymnasium.spaces import Box
 
 import a2c.envs
 from a2c.algorithms.a2c import A2C
+from a2c.algorithms.on_policy import Objective
 from a2c.algorithms.policy import ActorCriticPolicy
 from a2c.analysis.bench import read_bench
 from a2c.config import Config, UserError, load_config
@@ -440,8 +441,7 @@ def a2c_in(parts: int, config: Config, space: Box) -> A2C:
         ActorCriticPolicy(model, mode=config.runtime.mode, num_envs=config.env.num_envs),
         build_optimizer(config.optimizer, total_updates=100),
         num_envs=config.env.num_envs,
-        clip_rewards=False,
-        cut_on_life_loss=True,
+        objective=Objective(config.algorithm.gamma, cut_on_life_loss=True, clip_rewards=False),
         max_grad_norm=config.optimizer.max_grad_norm,
         mode=config.runtime.mode,
         parts=parts,

@@ -9,13 +9,12 @@ import tensorflow as tf
 from a2c.algorithms.algorithm import Algorithm, Batches
 from a2c.algorithms.gradient_step import Fit, GradientStep, Pool, in_parts
 from a2c.algorithms.losses import LossParts, a2c_loss
-from a2c.algorithms.on_policy import outcomes
+from a2c.algorithms.on_policy import Objective, outcomes
 from a2c.algorithms.policy import ActorCriticPolicy, actor_critic_policy
 from a2c.algorithms.returns import gae, moments, normalize
 from a2c.algorithms.sections import A2CSection, ActorCriticSection
 from a2c.config import Config
 from a2c.data.rollout import Array, Rollout
-from a2c.envs import clips_rewards
 from a2c.execution.compile import Tap
 from a2c.execution.replicas import ALONE, Replicas
 from a2c.execution.runtime import parts_of
@@ -45,7 +44,7 @@ class A2C(Algorithm):
         policy: whose network is trained.
         optimizer: Keras'.
         num_envs: B; with the rollout's length it fixes the shapes of an update.
-        clip_rewards, cut_on_life_loss: see `outcomes`.
+        objective: of the policy.
         parts: every batch goes through the network in so many, each on a core of its own.
         step: the kind of gradient step.
         **options: of `step`.
@@ -60,16 +59,14 @@ class A2C(Algorithm):
         optimizer: Any,
         *,
         num_envs: int,
-        clip_rewards: bool,
-        cut_on_life_loss: bool,
+        objective: Objective,
         parts: int = 1,
         step: type[GradientStep] = GradientStep,
         **options: Any,
     ) -> None:
         self.config = config
         self.policy = policy
-        self.clip_rewards = clip_rewards
-        self.cut_on_life_loss = cut_on_life_loss
+        self.objective = objective
         self.parts = parts
         signature = trajectory_spec(policy, config.rollout_length, num_envs)
         self.learn = step(self._loss, policy.model.trainable_variables, optimizer, signature, **options)
@@ -92,8 +89,7 @@ class A2C(Algorithm):
             policy,
             optimizer,
             num_envs=config.env.num_envs,
-            clip_rewards=clips_rewards(config.env),
-            cut_on_life_loss=config.env.cut_on_life_loss,
+            objective=Objective.of(config),
             parts=parts_of(config),
             max_grad_norm=config.optimizer.max_grad_norm,
             mode=config.runtime.mode,
@@ -106,13 +102,7 @@ class A2C(Algorithm):
 
     def trajectory(self, rollout: Rollout) -> Trajectory:
         """What is learned from the facts of a rollout."""
-        found = outcomes(
-            rollout,
-            self.policy.value,
-            gamma=self.config.gamma,
-            cut_on_life_loss=self.cut_on_life_loss,
-            clip_rewards=self.clip_rewards,
-        )
+        found = outcomes(rollout, self.policy.value, self.objective)
         return Trajectory(
             observations=rollout.observations[:-1],
             actions=rollout.actions,

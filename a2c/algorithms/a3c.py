@@ -12,12 +12,12 @@ import tensorflow as tf
 from a2c.algorithms.a2c import A2C
 from a2c.algorithms.algorithm import Algorithm, Batches, Iteration, Update, means
 from a2c.algorithms.gradient_step import Batch, GradientStep, Metrics
+from a2c.algorithms.on_policy import Objective
 from a2c.algorithms.policy import ActorCriticPolicy, actor_critic_policy
 from a2c.algorithms.sections import A3CSection
 from a2c.config import Config
 from a2c.data.collector import RolloutCollector, columns_of
 from a2c.data.rollout import Episode, Rollout
-from a2c.envs import clips_rewards
 from a2c.execution.compile import Compiled
 from a2c.execution.replicas import ALONE, Replicas
 from a2c.execution.runtime import parts_of
@@ -127,8 +127,7 @@ class A3C(Algorithm):
                     cls.build_policy(config, space, num_actions),
                     optimizer,
                     num_envs=config.env.num_envs // actors,
-                    clip_rewards=clips_rewards(config.env),
-                    cut_on_life_loss=config.env.cut_on_life_loss,
+                    objective=Objective.of(config),
                     step=ActorStep,
                     shared=policy.model.trainable_variables,
                     lock=lock,

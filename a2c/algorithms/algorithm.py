@@ -14,6 +14,7 @@ from a2c.algorithms.policy import Policy
 from a2c.config import Config, UserError
 from a2c.data.collector import RolloutCollector
 from a2c.data.rollout import Episode, Rollout
+from a2c.execution.compile import Compiled
 from a2c.execution.replicas import ALONE, Replicas
 from a2c.extensions import find_extension
 
@@ -43,12 +44,14 @@ class Algorithm(ABC):
         steps: its compiled steps, by what they do.
         variables: all that it has learned, in named lists; "model" is what its policy needs. They are saved.
         parts: every batch goes through the network in so many, see `parts_of`.
+        traced: what every round calls besides these steps and the policy's `explore`.
     """
 
     policy: Policy
     steps: Mapping[str, Step]
     variables: dict[str, Sequence[Any]]
     parts: int
+    traced: Sequence[Compiled] = ()
 
     @staticmethod
     @abstractmethod
@@ -84,7 +87,11 @@ class Algorithm(ABC):
 
     def trace(self) -> None:
         """Trace what every round calls, now: else it would be done by the clock, in threads that have one core each."""
-        for compiled in (self.policy.compiled["explore"], *(step.compiled for step in self.steps.values())):
+        for compiled in (
+            self.policy.compiled["explore"],
+            *(step.compiled for step in self.steps.values()),
+            *self.traced,
+        ):
             compiled.trace()
 
     def iterate(self, collector: RolloutCollector, updates: int) -> Iteration:

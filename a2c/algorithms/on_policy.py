@@ -1,13 +1,32 @@
-"""What on-policy algorithms derive from a rollout: rewards as the loss sees them, discounts, ends. NumPy, pure."""
+"""What on-policy algorithms derive from a rollout: rewards as the loss sees them, discounts, ends; and its minibatches.
+
+NumPy, pure.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Self
 
 import numpy as np
 
+from a2c.config import Config
 from a2c.data.rollout import Array, Rollout
+from a2c.envs import clips_rewards
+from a2c.execution.replicas import ALONE, Replicas
+
+
+class Objective(NamedTuple):
+    """What a policy is to maximise: the return of these."""
+
+    gamma: float  # the discount of one step
+    cut_on_life_loss: bool  # whether a lost life ends the return (never the game)
+    clip_rewards: bool  # whether the loss sees the sign of rewards only
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """That of a run."""
+        return cls(config.algorithm.gamma, config.env.cut_on_life_loss, clips_rewards(config.env))
 
 
 class Outcomes(NamedTuple):
@@ -19,23 +38,15 @@ class Outcomes(NamedTuple):
     final_values: Array  # float32: V(last observation) where truncated, else 0
 
 
-def outcomes(
-    rollout: Rollout,
-    value: Callable[[np.ndarray], np.ndarray],
-    *,
-    gamma: float,
-    cut_on_life_loss: bool,
-    clip_rewards: bool,
-) -> Outcomes:
+def outcomes(rollout: Rollout, value: Callable[[np.ndarray], np.ndarray], objective: Objective) -> Outcomes:
     """Derive them from the facts.
 
     Args:
         rollout: of T steps in B environments.
         value: observations [K, *obs] -> V [K] float32; asked only if an episode was truncated.
-        gamma: the discount of one step.
-        cut_on_life_loss: whether a lost life ends the return (never the game).
-        clip_rewards: whether the loss sees the sign of rewards only.
+        objective: of the policy.
     """
+    gamma, cut_on_life_loss, clip_rewards = objective
     cut = rollout.terminated | rollout.life_lost if cut_on_life_loss else rollout.terminated
     final_values = np.zeros(cut.shape, np.float32)
     if rollout.truncated.any():
@@ -47,3 +58,26 @@ def outcomes(
         ends=cut | rollout.truncated,
         final_values=final_values,
     )
+
+
+def minibatches(
+    shape: tuple[int, int], number: int, *, seed: int, updates: int, epoch: int, replicas: Replicas = ALONE
+) -> Iterator[np.ndarray]:
+    """The rows [n, B] of each minibatch of an epoch, a function of the seed, the update and the epoch alone.
+
+    Every environment is shuffled by itself, so that each minibatch has as many rows of each, and N workers make the
+    minibatches of one process that has all their environments.
+
+    Args:
+        shape: [T, B] of the rollout.
+        number: of minibatches.
+        seed: in [0, 2**64).
+        updates: that were made before this one.
+        epoch: of this update.
+        replicas: of the run.
+    """
+    t, b = shape
+    rng = np.random.Generator(np.random.Philox(key=seed, counter=[0, 0, updates, epoch]))
+    joint = rng.permuted(np.tile(np.arange(t)[:, None], b * replicas.workers), axis=0)
+    mine = joint[:, replicas.index * b :][:, :b]
+    yield from np.split(mine, number)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
@@ -11,14 +10,13 @@ import tensorflow as tf
 from a2c.algorithms.algorithm import Algorithm, Batches
 from a2c.algorithms.gradient_step import Fit, GradientStep, Pool, in_parts
 from a2c.algorithms.losses import approximate_kl, clipped_surrogate_loss, clipped_value_loss, entropy, log_prob
-from a2c.algorithms.on_policy import outcomes
+from a2c.algorithms.on_policy import Objective, minibatches, outcomes
 from a2c.algorithms.policy import ActorCriticPolicy, actor_critic_policy
 from a2c.algorithms.returns import gae, moments, normalize
 from a2c.algorithms.sections import PPOSection
 from a2c.config import Config
 from a2c.data.collector import aligned
 from a2c.data.rollout import Array, Rollout
-from a2c.envs import clips_rewards
 from a2c.execution.compile import Compiled, Tap
 from a2c.execution.replicas import ALONE, Replicas
 from a2c.execution.runtime import parts_of, stream_seed
@@ -53,9 +51,7 @@ class PPO(Algorithm):
     """Schulman et al. 2017, arXiv 1707.06347: `num_epochs` times through a rollout, in `num_minibatches` each.
 
     A gradient step minimises the clipped surrogate (eq. 7) + c_v value_loss - c_e entropy (eq. 9). Advantages are of
-    GAE, computed once a rollout with the values that were said when it was collected. In each epoch the rows of every
-    environment are shuffled by themselves, so that every minibatch has as many of each, and N workers make the
-    minibatches of one process with all their environments.
+    GAE, computed once a rollout with the values that were said when it was collected.
 
     Args:
         config: of the algorithm.
@@ -63,7 +59,7 @@ class PPO(Algorithm):
         optimizer: Keras'.
         schedule: of the learning rate and the clip range.
         num_envs: B; with the rollout's length it fixes the shapes of an update.
-        clip_rewards, cut_on_life_loss: see `outcomes`.
+        objective: of the policy.
         shuffle_seed: of the order of rows.
         mode: see `Compiled`.
         parts: every batch goes through the network in so many, each on a core of its own.
@@ -81,8 +77,7 @@ class PPO(Algorithm):
         schedule: Schedule,
         *,
         num_envs: int,
-        clip_rewards: bool,
-        cut_on_life_loss: bool,
+        objective: Objective,
         shuffle_seed: int,
         mode: str,
         max_grad_norm: float,
@@ -92,8 +87,7 @@ class PPO(Algorithm):
         self.config = config
         self.policy = policy
         self.schedule = schedule
-        self.clip_rewards = clip_rewards
-        self.cut_on_life_loss = cut_on_life_loss
+        self.objective = objective
         self.shuffle_seed = shuffle_seed
         self.parts = parts
         self.replicas = replicas
@@ -119,6 +113,7 @@ class PPO(Algorithm):
         )
         self._observations = aligned((self.rows, num_envs, *shape), np.dtype(dtype))
         self.steps = {"minibatch": self.learn}
+        self.traced = (policy.compiled["value"], self._targets)
         self.variables = {"model": policy.model.variables, "optimizer": optimizer.variables}
 
     @staticmethod
@@ -145,8 +140,7 @@ class PPO(Algorithm):
                 clip_falls=section.clip_schedule == "linear",
             ),
             num_envs=config.env.num_envs,
-            clip_rewards=clips_rewards(config.env),
-            cut_on_life_loss=config.env.cut_on_life_loss,
+            objective=Objective.of(config),
             shuffle_seed=stream_seed(config.seed, "minibatches"),
             mode=config.runtime.mode,
             max_grad_norm=applied.max_grad_norm,
@@ -159,18 +153,17 @@ class PPO(Algorithm):
         self._set_schedule(updates)
         found = self._whole(rollout)
         for epoch in range(self.config.num_epochs):
-            for rows in self.shuffled(updates, epoch):
+            for rows in minibatches(
+                rollout.actions.shape,
+                self.config.num_minibatches,
+                seed=self.shuffle_seed,
+                updates=updates,
+                epoch=epoch,
+                replicas=self.replicas,
+            ):
                 metrics = yield "minibatch", self._gathered(found, rows)
                 if self.config.target_kl is not None and float(metrics["approx_kl"]) > self.config.target_kl:
                     return
-
-    def shuffled(self, updates: int, epoch: int) -> Iterator[np.ndarray]:
-        """The rows [n, B] of each minibatch of an epoch, a function of the seed, the update and the epoch alone."""
-        t, b = self.config.rollout_length, self._observations.shape[1]
-        rng = np.random.Generator(np.random.Philox(key=self.shuffle_seed, counter=[0, 0, updates, epoch]))
-        joint = rng.permuted(np.tile(np.arange(t)[:, None], b * self.replicas.workers), axis=0)
-        mine = joint[:, self.replicas.index * b :][:, :b]
-        yield from np.split(mine, self.config.num_minibatches)
 
     def _set_schedule(self, updates: int) -> None:
         left = self.schedule.left(updates, falls=self.schedule.rate_falls)
@@ -179,13 +172,7 @@ class PPO(Algorithm):
 
     def _whole(self, rollout: Rollout) -> Minibatch:
         """What the minibatches are taken from: all rows of a rollout."""
-        found = outcomes(
-            rollout,
-            self.policy.value,
-            gamma=self.config.gamma,
-            cut_on_life_loss=self.cut_on_life_loss,
-            clip_rewards=self.clip_rewards,
-        )
+        found = outcomes(rollout, self.policy.value, self.objective)
         values, bootstrap = rollout.said["values"], self.policy.value(rollout.observations[-1])
         targets = self._targets(rollout.said["logits"], rollout.actions, *found, values, bootstrap)
         log_probs, advantages, returns = (x.numpy() for x in targets)

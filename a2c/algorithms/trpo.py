@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple, Self, cast
 
 import keras
@@ -13,13 +12,12 @@ from a2c.algorithms.algorithm import Algorithm, Batches
 from a2c.algorithms.gradient_step import Fit, GradientStep, Pool, in_parts
 from a2c.algorithms.losses import value_loss
 from a2c.algorithms.natural_gradient import NaturalGradientStep, PolicyBatch, TrustRegion
-from a2c.algorithms.on_policy import outcomes
+from a2c.algorithms.on_policy import Objective, minibatches, outcomes
 from a2c.algorithms.policy import ActorCriticPolicy, actor_critic_policy
 from a2c.algorithms.returns import gae, moments, normalize
 from a2c.algorithms.sections import TRPOSection
 from a2c.config import Config
 from a2c.data.rollout import Array, Rollout
-from a2c.envs import clips_rewards
 from a2c.execution.compile import Compiled, Tap
 from a2c.execution.replicas import ALONE, Replicas
 from a2c.execution.runtime import parts_of, stream_seed
@@ -45,7 +43,7 @@ class TRPO(Algorithm):
         policy: whose network is trained; it says its values.
         optimizer: Keras', of the value function.
         num_envs: B; with the rollout's length it fixes the shapes of an update.
-        clip_rewards, cut_on_life_loss: see `outcomes`.
+        objective: of the policy.
         shuffle_seed: of the order of rows in the fit.
         mode: see `Compiled`.
         max_grad_norm: of the value function, see `GradientStep`.
@@ -61,8 +59,7 @@ class TRPO(Algorithm):
         optimizer: Any,
         *,
         num_envs: int,
-        clip_rewards: bool,
-        cut_on_life_loss: bool,
+        objective: Objective,
         shuffle_seed: int,
         mode: str,
         max_grad_norm: float,
@@ -70,8 +67,7 @@ class TRPO(Algorithm):
     ) -> None:
         self.config = config
         self.policy = policy
-        self.clip_rewards = clip_rewards
-        self.cut_on_life_loss = cut_on_life_loss
+        self.objective = objective
         self.shuffle_seed = shuffle_seed
         self.parts = parts
         shape, dtype = tuple(policy.model.input_shape[1:]), policy.model.input.dtype
@@ -97,6 +93,7 @@ class TRPO(Algorithm):
             mode=mode,
         )
         self.steps = {"policy": move, "value": fit}
+        self.traced = (policy.compiled["value"], self._targets)
         self.variables = {"model": policy.model.variables, "optimizer": optimizer.variables}
 
     @staticmethod
@@ -114,46 +111,26 @@ class TRPO(Algorithm):
             cls.build_policy(config, space, num_actions, replicas),
             build_optimizer(config.optimizer, total_updates=config.total_updates * fits),
             num_envs=config.env.num_envs,
-            clip_rewards=clips_rewards(config.env),
-            cut_on_life_loss=config.env.cut_on_life_loss,
+            objective=Objective.of(config),
             shuffle_seed=stream_seed(config.seed, "minibatches"),
             mode=config.runtime.mode,
             max_grad_norm=config.optimizer.max_grad_norm,
             parts=parts_of(config),
         )
 
-    def trace(self) -> None:
-        """See `Algorithm`."""
-        super().trace()
-        for compiled in (self.policy.compiled["value"], self._targets):
-            compiled.trace()
-
     def batches(self, rollout: Rollout, updates: int) -> Batches:
         """The whole rollout for the policy, then minibatch after minibatch for the value function."""
-        found = outcomes(
-            rollout,
-            self.policy.value,
-            gamma=self.config.gamma,
-            cut_on_life_loss=self.cut_on_life_loss,
-            clip_rewards=self.clip_rewards,
-        )
+        found = outcomes(rollout, self.policy.value, self.objective)
         bootstrap_values = self.policy.value(rollout.observations[-1])
         advantages, returns = (x.numpy() for x in self._targets(*found, rollout.said["values"], bootstrap_values))
         observations = rollout.observations[:-1]
         yield "policy", PolicyBatch(observations, rollout.actions, advantages)
         columns = np.arange(observations.shape[1])
-        for rows in self.shuffled(updates, *returns.shape):
-            yield "value", ValueBatch(observations[rows, columns], returns[rows, columns])
-
-    def shuffled(self, updates: int, t: int, b: int) -> Iterator[np.ndarray]:
-        """The rows [n, B] of each minibatch of all epochs, a function of the seed and the update alone.
-
-        Every environment is shuffled by itself, so that each minibatch has as many rows of each.
-        """
-        rng = np.random.Generator(np.random.Philox(key=self.shuffle_seed, counter=[0, 0, 0, updates]))
-        rows = np.tile(np.arange(t)[:, None], b)
-        for _ in range(self.config.value_epochs):
-            yield from np.split(rng.permuted(rows, axis=0), self.config.value_minibatches)
+        for epoch in range(self.config.value_epochs):
+            for rows in minibatches(
+                returns.shape, self.config.value_minibatches, seed=self.shuffle_seed, updates=updates, epoch=epoch
+            ):
+                yield "value", ValueBatch(observations[rows, columns], returns[rows, columns])
 
     def _gae(self, *estimate: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Advantages, for the policy, and returns, for the value function; both [T, B]."""

@@ -10,12 +10,11 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from a2c.algorithms.on_policy import outcomes
+from a2c.algorithms.on_policy import Objective, outcomes
 from a2c.algorithms.policy import Policy
 from a2c.algorithms.returns import n_step_returns
 from a2c.config import Config, UserError
 from a2c.data.rollout import Rollout
-from a2c.envs import clips_rewards
 from a2c.envs.gymnasium import ScalarEnvs
 from a2c.evaluation.evaluate import PlayedGame
 from a2c.show.saliency import effects
@@ -117,9 +116,7 @@ def think(policy: Policy, config: Config, steps: Iterable[Step], *, saliency: Sa
     found = outcomes(
         _game(facts, last),
         lambda observations: policy.look(observations)[1],
-        gamma=config.algorithm.gamma,
-        cut_on_life_loss=config.env.cut_on_life_loss,
-        clip_rewards=clips_rewards(config.env),
+        Objective.of(config),
     )
     returns = n_step_returns(*found, np.zeros(1, np.float32))  # the last step is an end, and no value counts after it
     if not (np.isfinite(log_probabilities).all() and np.isfinite(values).all() and np.isfinite(returns).all()):

@@ -10,6 +10,7 @@ from numpy_reference import NumpyA2C, NumpyNetwork, gae
 
 from a2c.algorithms.a2c import A2C, Trajectory
 from a2c.algorithms.algorithm import build_algorithm
+from a2c.algorithms.on_policy import Objective
 from a2c.algorithms.policy import ActorCriticPolicy
 from a2c.algorithms.sections import A2CSection
 from a2c.config import ModelConfig, OptimizerConfig, UserError
@@ -35,8 +36,7 @@ def a2c_on(model: keras.Model, algorithm: A2CSection, optimizer, num_envs: int =
         policy,
         optimizer,
         num_envs=num_envs,
-        clip_rewards=False,
-        cut_on_life_loss=True,
+        objective=Objective(algorithm.gamma, cut_on_life_loss=True, clip_rewards=False),
         mode=mode,
         **{"max_grad_norm": 1e9, **options},
     )

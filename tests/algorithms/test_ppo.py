@@ -1,5 +1,6 @@
 """PPO against whole updates written by hand in NumPy; its order of rows, its schedule, and A2C as its special case."""
 
+from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
@@ -11,7 +12,7 @@ from numpy_reference import NumpyNetwork, NumpyPPO
 
 from a2c.algorithms.algorithm import build_algorithm
 from a2c.algorithms.losses import approximate_kl, clipped_surrogate_loss, clipped_value_loss
-from a2c.algorithms.on_policy import outcomes
+from a2c.algorithms.on_policy import Objective, minibatches, outcomes
 from a2c.algorithms.ppo import PPO
 from a2c.config import UserError
 from a2c.execution.replicas import Replicas
@@ -52,11 +53,26 @@ def weights_of(algorithm: PPO) -> dict[str, np.ndarray]:
 
 
 def seen(algorithm: PPO, rollout):
-    return outcomes(rollout, algorithm.policy.value, gamma=0.9, cut_on_life_loss=True, clip_rewards=False)
+    return outcomes(rollout, algorithm.policy.value, Objective(0.9, cut_on_life_loss=True, clip_rewards=False))
 
 
 def orders(algorithm: PPO, updates: int) -> list[np.ndarray]:
-    return list(chain.from_iterable(algorithm.shuffled(updates, epoch) for epoch in range(algorithm.config.num_epochs)))
+    return list(
+        chain.from_iterable(shuffled(algorithm, updates, epoch) for epoch in range(algorithm.config.num_epochs))
+    )
+
+
+def shuffled(algorithm: PPO, updates: int, epoch: int) -> Iterator[np.ndarray]:
+    """The rows of each minibatch."""
+    number, shape = algorithm.config.num_minibatches, algorithm.learn.signature.actions.shape
+    return minibatches(
+        (algorithm.config.rollout_length, shape[1]),
+        number,
+        seed=algorithm.shuffle_seed,
+        updates=updates,
+        epoch=epoch,
+        replicas=algorithm.replicas,
+    )
 
 
 SETTINGS = [
@@ -128,7 +144,7 @@ def test_one_epoch_of_one_minibatch_without_clipping_is_a2c():
 def test_an_epoch_takes_every_row_of_every_environment_once():
     algorithm = ppo(num_minibatches=4)
     for epoch in range(3):
-        rows = list(algorithm.shuffled(5, epoch))
+        rows = list(shuffled(algorithm, 5, epoch))
         assert [part.shape for part in rows] == [(2, B)] * 4
         joint = np.concatenate(rows)
         np.testing.assert_array_equal(np.sort(joint, axis=0), np.tile(np.arange(T)[:, None], B))
@@ -139,21 +155,21 @@ def test_the_order_is_a_function_of_the_seed_the_update_and_the_epoch():
     algorithm, again = ppo(), ppo()
     other = build_algorithm(run_config(MODEL, ADAM, "graph", num_envs=B, name="ppo", rollout_length=T), VECTORS, A)
     other.shuffle_seed += 1
-    first = np.concatenate(list(algorithm.shuffled(3, 1)))
-    np.testing.assert_array_equal(first, np.concatenate(list(again.shuffled(3, 1))))
+    first = np.concatenate(list(shuffled(algorithm, 3, 1)))
+    np.testing.assert_array_equal(first, np.concatenate(list(shuffled(again, 3, 1))))
     for one, updates, epoch in ((algorithm, 4, 1), (algorithm, 3, 2), (algorithm, 1, 3), (other, 3, 1)):
-        assert np.any(np.concatenate(list(one.shuffled(updates, epoch))) != first)
+        assert np.any(np.concatenate(list(shuffled(one, updates, epoch))) != first)
 
 
 def test_workers_share_the_order_of_one_process_with_all_their_environments():
     alone = build_algorithm(run_config(MODEL, ADAM, "eager", num_envs=2 * B, name="ppo", rollout_length=T), VECTORS, A)
-    joint = [np.concatenate(list(alone.shuffled(2, epoch))) for epoch in (0, 1)]
+    joint = [np.concatenate(list(shuffled(alone, 2, epoch))) for epoch in (0, 1)]
     for index in (0, 1):
         worker = ppo("eager", num_minibatches=4)
         worker.replicas = Replicas()
         worker.replicas.workers, worker.replicas.index = 2, index
         for epoch in (0, 1):
-            own = np.concatenate(list(worker.shuffled(2, epoch)))
+            own = np.concatenate(list(shuffled(worker, 2, epoch)))
             np.testing.assert_array_equal(own, joint[epoch][:, index * B :][:, :B])
 
 

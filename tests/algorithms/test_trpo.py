@@ -1,5 +1,6 @@
 """TRPO against explicit matrices, closed forms and whole steps in NumPy float64; what must not move does not."""
 
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from a2c.algorithms.natural_gradient import (
     surrogate_loss,
     unflat,
 )
-from a2c.algorithms.on_policy import outcomes
+from a2c.algorithms.on_policy import Objective, minibatches, outcomes
 from a2c.algorithms.trpo import TRPO
 from a2c.config import UserError, build_config, load_config
 from a2c.run.checkpoint import read_checkpoint, step_files
@@ -393,18 +394,28 @@ def test_the_policy_step_and_the_fit_of_values_do_not_move_each_other():
                 break
 
 
+def rows_of(algorithm: TRPO, updates: int) -> list[np.ndarray]:
+    """Those of each minibatch that the value function is fitted to."""
+    config, seed = algorithm.config, algorithm.shuffle_seed
+    epochs = (
+        minibatches((T, B), config.value_minibatches, seed=seed, updates=updates, epoch=epoch)
+        for epoch in range(config.value_epochs)
+    )
+    return list(chain.from_iterable(epochs))
+
+
 def test_the_fit_takes_every_row_of_every_environment_once_an_epoch():
     algorithm = trpo(value_minibatches=4, value_epochs=3)
-    rows = list(algorithm.shuffled(5, T, B))
+    rows = rows_of(algorithm, 5)
     assert [part.shape for part in rows] == [(2, B)] * 12
     epochs = [np.concatenate(rows[i : i + 4]) for i in (0, 4, 8)]
     for epoch in epochs:
         np.testing.assert_array_equal(np.sort(epoch, axis=0), np.tile(np.arange(T)[:, None], B))
     assert np.any(epochs[0] != epochs[1])
     assert np.any(epochs[0][:, 0] != epochs[0][:, 1])
-    assert np.any(np.concatenate(list(algorithm.shuffled(6, T, B)))[:T] != epochs[0])
+    assert np.any(np.concatenate(rows_of(algorithm, 6))[:T] != epochs[0])
     again = trpo(value_minibatches=4, value_epochs=3)
-    np.testing.assert_array_equal(np.stack(rows), np.stack(list(again.shuffled(5, T, B))))
+    np.testing.assert_array_equal(np.stack(rows), np.stack(rows_of(again, 5)))
 
 
 def test_the_fit_of_values_is_that_of_numpy():
@@ -415,11 +426,11 @@ def test_the_fit_of_values_is_that_of_numpy():
     settings = run_config(MLP, ADAM, "eager").optimizer
     network = NumpyNetwork({**weights, **none}, settings, settings.max_grad_norm)
     seen = rollout.observations.astype(np.float64)
-    found = outcomes(rollout, algorithm.policy.value, gamma=0.9, cut_on_life_loss=True, clip_rewards=False)
+    found = outcomes(rollout, algorithm.policy.value, Objective(0.9, cut_on_life_loss=True, clip_rewards=False))
     values = rollout.said["values"].astype(np.float64)
     advantages = gae(found, values, network.forward(seen[-1])[2], gae_lambda=0.95)
     returns, losses = advantages + values, []
-    for rows in algorithm.shuffled(9, T, B):
+    for rows in rows_of(algorithm, 9):
         flat_rows = seen[rows, np.arange(B)].reshape(rows.size, -1)
         activations, _, guesses = network.forward(flat_rows)
         errors = returns[rows, np.arange(B)].ravel() - guesses
