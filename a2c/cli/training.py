@@ -7,7 +7,7 @@ import signal
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -17,6 +17,7 @@ from a2c.cli.judging import print_evaluation
 from a2c.cli.options import (
     AlgorithmOption,
     Assignments,
+    AutoResume,
     ConfigOption,
     Eager,
     EnvOption,
@@ -24,8 +25,11 @@ from a2c.cli.options import (
     ModelOption,
     ModeOption,
     OnNan,
+    Quiet,
     RayCluster,
+    Seeds,
     Steps,
+    Strategy,
     TrustedAlgorithm,
     TrustedEnv,
     TrustedModel,
@@ -49,10 +53,7 @@ def train(
     model: ModelOption = None,
     steps: Steps = None,
     seed: Annotated[int | None, typer.Option(help="Same config and seed, same bits.")] = None,
-    seeds: Annotated[
-        int | None,
-        typer.Option(min=1, max=1000, help="Train with so many seeds, from --seed on, each in a process of its own."),
-    ] = None,
+    seeds: Seeds = None,
     jobs: Jobs = None,
     cluster: RayCluster = None,
     run_dir: Annotated[
@@ -60,19 +61,11 @@ def train(
     ] = None,
     eager: Eager = False,
     mode: ModeOption = None,
-    strategy: Annotated[
-        Literal["none", "mirrored", "multiworker"] | None,
-        typer.Option(help="mirrored: all GPUs of this machine; multiworker: a cluster. Default: none."),
-    ] = None,
+    strategy: Strategy = None,
     set_: Assignments = None,
     on_nan: OnNan = None,
-    resume: Annotated[
-        bool,
-        typer.Option(
-            "--auto-resume", "--resume", help="Go on with --run-dir if it holds a checkpoint, for whatever restarts it."
-        ),
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")] = False,
+    resume: AutoResume = False,
+    quiet: Quiet = False,
 ) -> None:
     """Train an agent."""
     if resume and run_dir is None:
@@ -113,7 +106,7 @@ def resume(
     model: TrustedModel = None,
     steps: Annotated[int | None, typer.Option(min=1, help="A new total of agent steps. Default: as started.")] = None,
     on_nan: OnNan = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Go on with a run from its latest checkpoint, exactly as if it had never stopped."""
     if run.is_file():
