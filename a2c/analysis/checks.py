@@ -340,7 +340,7 @@ def check_training() -> Iterator[Finding]:
 
 def _train(config: Config, folder: Path, *, resume: bool = False) -> tuple[dict[str, bytes], float]:
     """Train; all arrays of the last checkpoint, environments included, and the speed of the last updates."""
-    from a2c.run.checkpoint import find_checkpoint
+    from a2c.run.lookup import find_checkpoint
     from a2c.run.training import train
 
     summary = train(config, folder, resume=resume)

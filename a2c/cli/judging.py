@@ -79,8 +79,8 @@ def eval_(
     check_target(json_file)
     for path in paths:
         demand_there(path)
-    evaluation, checkpoint = quietly("a2c.evaluation.evaluate"), quietly("a2c.run.checkpoint")
-    runs = list(dict.fromkeys(run for path in paths for run in checkpoint.find_runs(path)))
+    evaluation, lookup = quietly("a2c.evaluation.evaluate"), quietly("a2c.run.lookup")
+    runs = list(dict.fromkeys(run for path in paths for run in lookup.find_runs(path)))
     environment = {"env_id": env, "protocol": protocol}
     # every mistake is found before the first game
     defaults = [evaluation.games_to_play(run, **environment) for run in runs]

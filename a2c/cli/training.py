@@ -156,7 +156,7 @@ def _train_seeds(
     out.print(table)
     runs = shlex.quote(str(folder / "runs"))
     say(f"Saved in {runs}. Play whole games with each of them, and draw them as one curve:")
-    say(f"  {quietly('a2c.run.checkpoint').command_for('eval', folder / 'runs', config)}\n  a2c plot {runs}/*")
+    say(f"  {quietly('a2c.run.lookup').command_for('eval', folder / 'runs', config)}\n  a2c plot {runs}/*")
 
 
 def _run(config: Config, run_dir: Path, headline: str, *, resume: bool, quiet: bool) -> None:
@@ -185,9 +185,9 @@ def _resume(config: Config, run_dir: Path, *, quiet: bool) -> None:
 
 def _stored_config(run_dir: Path, env_id: str | None) -> Config:
     demand_there(run_dir)
-    checkpoint = quietly("a2c.run.checkpoint")
-    saved = checkpoint.find_checkpoint(run_dir)
-    checkpoint.demand_trust(saved, env_id)
+    lookup = quietly("a2c.run.lookup")
+    saved = lookup.find_checkpoint(run_dir)
+    lookup.demand_trust(saved, env_id)
     return saved.config  # type: ignore[no-any-return]
 
 
@@ -208,8 +208,8 @@ def _print_summary(summary: TrainSummary) -> None:
     if summary.evaluation is not None:
         print_evaluation(summary.evaluation)
     if summary.signal is not None:
-        command = quietly("a2c.run.checkpoint").resume_command(summary.run_dir, summary.config)
+        command = quietly("a2c.run.lookup").resume_command(summary.run_dir, summary.config)
         say(f"Stopped and saved. Go on with:\n  {command}")
     else:
-        command = quietly("a2c.run.checkpoint").command_for("eval", summary.run_dir, summary.config)
+        command = quietly("a2c.run.lookup").command_for("eval", summary.run_dir, summary.config)
         say(f"Saved in {summary.run_dir}. Play whole games with it:\n  {command}")
