@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from a2c import cli
-from a2c.analysis import doctor
-from a2c.analysis.doctor import Finding, examine, run_check
+from a2c.analysis import checks, doctor
+from a2c.analysis.checks import Finding
+from a2c.analysis.doctor import examine, run_check
 from a2c.execution import machine
 
 
@@ -166,7 +167,7 @@ def test_eager_execution_that_differs_from_graphs_is_found(monkeypatch):
     passes = dict.fromkeys(runtime.INEXACT_PASSES, True)
     tf.config.optimizer.set_experimental_options(passes)
     monkeypatch.setattr(runtime, "INEXACT_PASSES", ())
-    findings = list(doctor.check_training())
+    findings = list(checks.check_training())
     assert find(findings, "exactness").status == "problem"
     assert "gives other bits, first in model/" in find(findings, "exactness").found
     assert find(findings, "resume").status == "ok"
@@ -175,9 +176,9 @@ def test_eager_execution_that_differs_from_graphs_is_found(monkeypatch):
 def test_runs_are_the_same_only_in_all_bits():
     """What becomes of the trainings of doctor's own check, whose runs are in the integration tier."""
     graph = {"model/a": b"12", "model/b": b"34"}
-    assert doctor._same_bits("resume", graph, dict(graph), "a copy").status == "ok"
+    assert checks._same_bits("resume", graph, dict(graph), "a copy").status == "ok"
     for other in ({**graph, "model/b": b"35"}, {"model/a": b"12"}):
-        finding = doctor._same_bits("exactness", graph, other, "eager execution")
+        finding = checks._same_bits("exactness", graph, other, "eager execution")
         assert (finding.check, finding.status) == ("exactness", "problem")
         assert finding.found == "eager execution gives other bits, first in model/b"
         assert finding.advice
@@ -189,7 +190,7 @@ def test_packages_that_do_not_fit(tmp_path, monkeypatch):
     installed(tmp_path, "numpy", "1.26.4")
     installed(tmp_path, "protobuf", "5.29.5")
     installed(tmp_path, "tensorflow_cpu", "2.21.0")
-    findings = list(doctor.check_packages())
+    findings = list(checks.check_packages())
     assert_remedies(findings)
     numpy = find(findings, "numpy")
     assert (numpy.status, numpy.found, numpy.advice) == (
@@ -206,14 +207,14 @@ def test_packages_that_do_not_fit(tmp_path, monkeypatch):
 def test_missing_packages(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     installed(tmp_path, "a2c", "0.1.0", "no-such-package>=3", "numpy", "other; extra == 'gpu'")
-    findings = list(doctor.check_packages())
+    findings = list(checks.check_packages())
     assert find(findings, "no-such-package").found == "missing, and a2c needs no-such-package>=3"
     assert not [finding for finding in findings if finding.check == "other"]
 
 
 def test_a_folder_that_cannot_be_written_to(monkeypatch):
     monkeypatch.chdir("/proc/sys/net")
-    findings = list(doctor.check_folders())
+    findings = list(checks.check_folders())
     assert find(findings, "folder").status == "problem"
     assert find(findings, "disk").status == "problem"
     assert_remedies(findings)
@@ -253,7 +254,7 @@ def test_the_limit_of_a_container(files, quota, tmp_path, monkeypatch):
     assert machine.core_quota(tmp_path) == quota
     monkeypatch.setattr(machine, "core_quota", lambda: quota)
     monkeypatch.setattr(machine, "allowed_cores", lambda: 8)
-    cores = find(doctor.check_processor(), "cores")
+    cores = find(checks.check_processor(), "cores")
     assert cores.status == ("ok" if quota == math.inf else "note")
     assert quota == math.inf or "runtime.threads=1 " in cores.advice
 
@@ -268,11 +269,11 @@ def test_a_graphics_card_that_tensorflow_does_not_see(tmp_path, monkeypatch):
     assert machine.nvidia_cards(tmp_path / "nowhere") == 0
     monkeypatch.setattr(machine, "nvidia_cards", lambda: 1)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    finding = doctor._gpus(0)
+    finding = checks._gpus(0)
     assert (finding.status, "a2c[gpu]" in finding.advice) == ("note", True)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
-    assert doctor._gpus(0).found == "1, hidden by CUDA_VISIBLE_DEVICES=-1"
-    assert doctor._gpus(1).status == "ok"
+    assert checks._gpus(0).found == "1, hidden by CUDA_VISIBLE_DEVICES=-1"
+    assert checks._gpus(1).status == "ok"
 
 
 def test_memory(tmp_path, monkeypatch):
@@ -281,18 +282,18 @@ def test_memory(tmp_path, monkeypatch):
     assert machine.free_memory(tmp_path) == 3000
     for free, status in ((3e9, "ok"), (1.5e9, "note"), (0.5e9, "problem"), (None, "ok")):
         monkeypatch.setattr(machine, "free_memory", lambda free=free: free)
-        assert find(doctor.check_memory(), "memory").status == status
+        assert find(checks.check_memory(), "memory").status == status
 
 
 def test_features_of_the_processor(monkeypatch):
-    monkeypatch.setattr(doctor.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(checks.platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(machine, "processor_features", lambda: frozenset({"sse4_2"}))
-    assert find(doctor.check_processor(), "processor").status == "problem"
-    assert "keep runtime.precision=float32" in find(doctor.check_precision(), "bfloat16").found
+    assert find(checks.check_processor(), "processor").status == "problem"
+    assert "keep runtime.precision=float32" in find(checks.check_precision(), "bfloat16").found
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
-    assert find(doctor.check_processor(), "oneDNN").status == "note"
+    assert find(checks.check_processor(), "oneDNN").status == "note"
     monkeypatch.setattr(machine, "processor_features", lambda: frozenset({"avx", "avx2"}))
-    assert find(doctor.check_processor(), "processor").status == "ok"
+    assert find(checks.check_processor(), "processor").status == "ok"
 
 
 X86 = "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\nmodel name\t: AMD EPYC\nstepping\t: 1\n\n"
@@ -311,10 +312,10 @@ def test_a_processor_is_told_by_more_than_a_name_that_many_have(cpuinfo, name, t
 
 
 def test_clock_and_encoding(monkeypatch):
-    assert list(doctor.check_surroundings()) == []
+    assert list(checks.check_surroundings()) == []
     monkeypatch.setattr(time, "time", lambda: 0.0)
-    monkeypatch.setattr(doctor.locale, "getpreferredencoding", lambda _: "ISO-8859-1")
-    assert [finding.check for finding in doctor.check_surroundings()] == ["clock", "text"]
+    monkeypatch.setattr(checks.locale, "getpreferredencoding", lambda _: "ISO-8859-1")
+    assert [finding.check for finding in checks.check_surroundings()] == ["clock", "text"]
 
 
 # --- the command ------------------------------------------------------------------------------------------------------

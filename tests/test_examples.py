@@ -11,7 +11,7 @@ from a2c import evaluate, extensions
 from a2c.algorithms.algorithm import build_algorithm
 from a2c.config import UserError, build_config, load_config
 from a2c.data.rollout import Rollout
-from a2c.run.checkpoint import find_checkpoint
+from a2c.run.lookup import find_checkpoint
 from a2c.run.training import train
 
 EXAMPLES = Path(__file__).parents[1] / "examples"

@@ -23,7 +23,8 @@ from a2c.config import Config, CrashError, UserError
 from a2c.envs import action_names, make_vec_env
 from a2c.export import export as exporting
 from a2c.export.export import export
-from a2c.run.checkpoint import find_checkpoint, restored_policy
+from a2c.run.checkpoint import restored_policy
+from a2c.run.lookup import find_checkpoint
 from a2c.run.training import train
 
 PIXELS, PRECISIONS = ("scaled", "standardized"), ("float32", "mixed_bfloat16")

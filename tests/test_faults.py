@@ -22,9 +22,10 @@ from gymnasium.spaces import Box, Discrete
 from a2c.config import Config, CrashError, UserError
 from a2c.evaluation.evaluate import evaluate
 from a2c.run.archive import read_archive, write_archive
-from a2c.run.checkpoint import find_checkpoint, find_runs, read_checkpoint, step_files
+from a2c.run.checkpoint import read_checkpoint, step_files
 from a2c.run.incident import KEPT, SKIPPED_IN_A_ROW
 from a2c.run.lock import FolderLock
+from a2c.run.lookup import find_checkpoint, find_runs
 from a2c.run.progress import Progress
 from a2c.run.signals import StopSignal
 from a2c.run.training import train

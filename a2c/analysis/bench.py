@@ -9,11 +9,10 @@ from __future__ import annotations
 import os
 import resource
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from math import prod
 from pathlib import Path
 from statistics import median
@@ -26,30 +25,25 @@ import tensorflow as tf
 from pydantic import BaseModel, ValidationError
 from rich.table import Table
 
-from a2c.algorithms.algorithm import Algorithm, Update, build_algorithm
+from a2c.algorithms.algorithm import build_algorithm
 from a2c.algorithms.sections import AlgorithmSection
+from a2c.analysis.timed_loop import Clock, Loop, clocks_on, wait_for
 from a2c.config import Config, UserError, dotted, dump_config
-from a2c.data.collector import RolloutCollector, build_collector
+from a2c.data.collector import build_collector
 from a2c.envs import make_env_groups, make_simulator, share_of_group
 from a2c.envs.vector import Simulator
 from a2c.execution.machine import processor, stay_on
 from a2c.execution.runtime import parts_of, setup, stream_seed
 from a2c.run.checkpoint import versions
 from a2c.run.files import write_result
-from a2c.run.metrics import Counters, Writers, make_record
-from a2c.run.stopwatch import Stopwatch
-from a2c.run.training import weights_of
+from a2c.run.metrics import Counters, Writers
 
 ROUNDS = 5
 DEFAULT_STEPS = 40_000  # some games of each environment end within them, so that resets are seen
 WARM_UP_UPDATES = 10
 MATRIX_SIZE = 2048  # large enough for the full rate of the processor
 MATRIX_PRODUCTS = 5  # of a round
-
-EMULATOR, RESETS, FORWARD, TRANSFER = "emulator", "resets", "policy forward", "transfer"
-UPDATE, PYTHON, LOGGING, WAITING = "update", "Python", "logging", "waiting"
 CLOCKED, ACHIEVED = "ms per step, with clocks", "achieved / floor"
-ROWS = (EMULATOR, RESETS, FORWARD, TRANSFER, UPDATE, PYTHON, LOGGING, WAITING)
 
 
 class Round(BaseModel, frozen=True, extra="forbid"):
@@ -67,7 +61,7 @@ class Bench(BaseModel, frozen=True, extra="forbid"):
 
     median: Round
     frames_per_second: float
-    milliseconds: dict[str, float]  # per agent step, of each of ROWS; measured with clocks
+    milliseconds: dict[str, float]  # per agent step, of each of timed_loop.ROWS; measured with clocks
     steps: int  # agent steps of the loop that were timed, half of them with clocks
     games: int  # that ended while the clocks ran
     flops_per_step: float  # of the network, per agent step
@@ -169,162 +163,6 @@ def _rounds(
             on_round()
 
 
-# --- the loop, and the clock on its parts ----------------------------------------------------------------------------
-
-
-class Loop:
-    """The loop of `train` without evaluations and checkpoints, some updates at a time."""
-
-    def __init__(self, config: Config, algorithm: Algorithm, collector: RolloutCollector, writers: Writers) -> None:
-        self.config = config
-        self.algorithm = algorithm
-        self.collector = collector
-        self.writers = writers
-        self.counters = Counters()
-        self.stopwatch = Stopwatch(self.counters)
-
-    def run(self, updates: int) -> float:
-        """Do `updates` more; returns agent steps per second."""
-        start = time.perf_counter()
-        for _ in range(updates):
-            update, episodes = self.algorithm.iterate(self.collector, self.counters.updates)
-            frames_per_step = self.collector.envs.frames_per_step
-            self.counters.advance(self.config.env_steps_per_update, frames_per_step, update.gradient_steps)
-            for _, episode in episodes:
-                self.counters.count(episode.episode_return, episode.length)
-            self.stopwatch.tick()
-            if self.counters.updates % self.config.logging.every_updates == 0:
-                self.log(update)
-        _wait_for(update.metrics)
-        return updates * self.config.env_steps_per_update / (time.perf_counter() - start)
-
-    def log(self, update: Update) -> None:
-        """Write one line of metrics."""
-        record = make_record(self.counters, update.metrics, self.config.algorithm.METRICS, self.stopwatch.lap())
-        self.writers.write(record, lambda: weights_of(self.algorithm.policy.model))
-
-
-class _Running(threading.local):
-    """What runs in one thread."""
-
-    row: str | None = None
-    since = 0.0
-    share = 1.0  # of a second of this thread in a second of the loop
-
-
-class Clock:
-    """The seconds of each row. The time of one row runs at any moment: that of the innermost call that has a row.
-
-    Where the groups of environments play in threads of their own, that is the mean over the groups.
-    """
-
-    def __init__(self) -> None:
-        self.seconds = dict.fromkeys(ROWS, 0.0)
-        self._running = _Running()
-        self._lock = threading.Lock()
-
-    def switch(self, row: str | None) -> str | None:
-        """Let the time of `row` run from now on, or none; returns the row whose time ran."""
-        now, running = time.perf_counter(), self._running
-        before = running.row
-        if before is not None:
-            with self._lock:
-                self.seconds[before] += running.share * (now - running.since)
-        running.row, running.since = row, now
-        return before
-
-    def timed_group(self, play: Callable[..., Any], groups: int) -> Callable[..., Any]:
-        """What one of so many groups does in its thread; `PYTHON` is what has no other row."""
-
-        def call(*inputs: Any) -> Any:
-            self._running.share = 1 / groups
-            self.switch(PYTHON)
-            try:
-                return play(*inputs)
-            finally:
-                self.switch(None)
-
-        return call
-
-    def timed_groups(self, play: Callable[..., Any]) -> Callable[..., Any]:
-        """What lets all groups play: its time is theirs, and `WAITING` what the slowest took more than the mean."""
-
-        def call(*inputs: Any) -> Any:
-            before = self.switch(None)
-            start, counted = self._running.since, sum(self.seconds.values())
-            try:
-                return play(*inputs)
-            finally:
-                self.switch(before)
-                self.seconds[WAITING] += self._running.since - start - (sum(self.seconds.values()) - counted)
-
-        return call
-
-    def timed(self, row: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """`function`, its time added to `row`, but for what it calls that has another row."""
-
-        def call(*inputs: Any) -> Any:
-            before = self.switch(row)
-            try:
-                return function(*inputs)
-            finally:
-                self.switch(before)
-
-        return call
-
-    def timed_work(self, row: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The same for a compiled function, to the end of its work; where it makes tensors of arrays, that is in it."""
-
-        def work(*inputs: Any) -> Any:
-            outputs = function(*inputs)
-            _wait_for(outputs)
-            return outputs
-
-        return self.timed(row, work)
-
-
-@contextmanager
-def clocks_on(clock: Clock, loop: Loop) -> Iterator[None]:
-    """Put the clock on the parts of a loop, and take it off again."""
-    algorithm, collector = loop.algorithm, loop.collector
-    simulators = [group.envs._simulator for group in collector.groups]
-    calls = (
-        *((simulator, "step", EMULATOR) for simulator in simulators),
-        *((simulator, "reset", RESETS) for simulator in simulators),
-        (collector, "explore", TRANSFER),  # what is left of it beside the compiled function
-        (loop, "log", LOGGING),
-    )
-    compiled = [(each, FORWARD) for each in algorithm.policy.compiled.values()]
-    compiled += [(step.compiled, UPDATE) for step in algorithm.steps.values()]
-    with ExitStack() as stack:
-        for owner, name, row in calls:
-            stack.enter_context(_replaced(owner, name, clock.timed(row, getattr(owner, name))))
-        for function, row in compiled:
-            stack.enter_context(_replaced(function, "execute", clock.timed_work(row, function.execute)))
-        if len(collector.groups) > 1:
-            one, all_groups = clock.timed_group(collector.play_group, len(simulators)), collector.play_groups
-            stack.enter_context(_replaced(collector, "play_group", one))
-            stack.enter_context(_replaced(collector, "play_groups", clock.timed_groups(all_groups)))
-        clock.switch(PYTHON)  # all the rest
-        yield
-        clock.switch(None)
-
-
-@contextmanager
-def _replaced(owner: Any, name: str, function: Callable[..., Any]) -> Iterator[None]:
-    before = getattr(owner, name)
-    setattr(owner, name, function)
-    try:
-        yield
-    finally:
-        setattr(owner, name, before)
-
-
-def _wait_for(outputs: Any) -> None:
-    """A GPU may still be at work when a call returns."""
-    tf.nest.flatten(outputs)[0].numpy()
-
-
 # --- the floor --------------------------------------------------------------------------------------------------------
 
 
@@ -378,7 +216,7 @@ def matrix_rate(precision: str) -> float:
     seconds = []
     for _ in range(MATRIX_PRODUCTS):
         start = time.perf_counter()
-        _wait_for(tf.linalg.matmul(matrix, matrix)[0, 0])
+        wait_for(tf.linalg.matmul(matrix, matrix)[0, 0])
         seconds.append(time.perf_counter() - start)
     return 2 * MATRIX_SIZE**3 / median(seconds)
 

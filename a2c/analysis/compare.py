@@ -21,16 +21,8 @@ from pydantic import TypeAdapter
 from a2c.algorithms.algorithm import build_algorithm
 from a2c.algorithms.sections import SECTIONS
 from a2c.analysis import switches as sw
-from a2c.analysis.convergence import (
-    Arm,
-    Convergence,
-    converge,
-    default_threshold,
-    find_runs,
-    plan_runs,
-    short_key,
-    train_planned,
-)
+from a2c.analysis.arms import Arm, find_runs, plan_runs, short_key, train_planned
+from a2c.analysis.convergence import Convergence, converge, default_threshold
 from a2c.analysis.jobs import MACHINE, Job, Place, run_jobs
 from a2c.analysis.numerics import Agreement, Distance, Where
 from a2c.analysis.statistics import MIN_SEEDS

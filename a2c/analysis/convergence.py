@@ -1,24 +1,20 @@
-"""Ways of training compared by how they learn: paired seeds, each run in a process of its own.
+"""Ways of training compared by how they learn, over paired seeds.
 
 A run that never reaches the threshold is censored (`math.inf`), never dropped.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
-import re
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
-from a2c.analysis.jobs import Job, Place, run_jobs
+from a2c.analysis.arms import Run
 from a2c.analysis.statistics import (
     PairedComparison,
     interquartile_mean,
@@ -27,48 +23,13 @@ from a2c.analysis.statistics import (
     probability_of_improvement,
     stratified_interval,
 )
-from a2c.analysis.view import Part
-from a2c.config import Config, UserError, build_config, dotted, dump_config, env_slug, read_config_file
+from a2c.config import UserError
 from a2c.envs import atari_game, human_normalized
-from a2c.run.checkpoint import read_checkpoint, step_file, step_files
-from a2c.run.files import write_atomically
+from a2c.run.checkpoint import read_checkpoint, step_files
 from a2c.run.metrics import WINDOW
 
 NEEDED = {"env_steps", "updates", "episodes", "episode_return_mean", "seconds"}  # of a line of metrics
 WALL_CLOCK = ("seconds", "steps_per_second")  # what two equal runs may differ in
-
-
-@dataclass(frozen=True)
-class Arm:
-    """One way of training."""
-
-    label: str
-    config: Config
-
-    @property
-    def slug(self) -> str:
-        """For file names."""
-        return re.sub(r"[^A-Za-z0-9_.]+", "-", self.label).strip("-") or "arm"
-
-
-@dataclass(frozen=True)
-class Run:
-    """One training run of one arm."""
-
-    arm: str
-    env: str
-    seed: int
-    folder: Path
-    exact: bool = True  # whether its algorithm promises the same bits for the same seed
-
-
-@dataclass(frozen=True)
-class Planned:
-    """A run that is to be trained."""
-
-    run: Run
-    config: Config  # the seed apart
-    file: Path  # that the configuration is written to
 
 
 @dataclass(frozen=True)
@@ -144,122 +105,6 @@ class Convergence:
     inexact: tuple[str, ...] = ()  # arms whose algorithm does not promise the same bits for the same seed
 
 
-def short_key(key: str) -> str:
-    """What a key is called in the label of an arm: its last word, or what it names."""
-    section, _, name = key.rpartition(".")
-    return section if name == "name" else name
-
-
-def plan_runs(arms: Sequence[Arm], seeds: Sequence[int], folder: Path) -> list[Planned]:
-    """The runs of all arms, seed by seed, so that an interrupted comparison has whole pairs.
-
-    Each seed begins with another arm: who runs beside whom must not depend on the arm, or speeds would.
-    """
-    named = list(zip(arms, _names(arms), strict=True))
-    planned = []
-    for seed in seeds:
-        first = seed % len(named)
-        for arm, name in named[first:] + named[:first]:
-            exact = arm.config.algorithm.PROMISES.exact
-            run = Run(arm.label, arm.config.env.id, seed, folder / "runs" / f"{name}-s{seed}", exact)
-            planned.append(Planned(run, arm.config, folder / "arms" / f"{name}.yaml"))
-    return planned
-
-
-def training_jobs(planned: Sequence[Planned], logs: Path) -> list[Job]:
-    """The commands that train; a run that was stopped goes on from its checkpoint."""
-    for file, config in {plan.file: plan.config for plan in planned}.items():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(file, yaml.safe_dump(dump_config(config), sort_keys=False))
-    return [_training_job(plan, logs) for plan in planned]
-
-
-def train_planned(planned: Sequence[Planned], folder: Path, *, jobs: int, place: Place, part: Part) -> None:
-    """Train what is not trained yet, `jobs` runs at a time; `part` is told the steps of all of them."""
-
-    def tick(done: int) -> None:
-        steps = sum(min(steps_done(plan.run.folder), plan.config.total_env_steps) for plan in planned)
-        part.at(steps, f"{done} of {len(planned)} runs")
-
-    run_jobs(training_jobs(planned, folder / "logs"), workers=jobs, folder=folder, place=place, on_tick=tick)
-
-
-def _training_job(plan: Planned, logs: Path) -> Job:
-    run, total = plan.run, plan.config.total_env_steps
-    how = ("--config", str(plan.file), "--seed", str(run.seed), "--steps", str(total))
-    where = ("--run-dir", str(run.folder), "--resume", "--quiet")
-    return Job(
-        name=f"{run.arm}, {run.env}, seed {run.seed}",
-        command=(sys.executable, "-m", "a2c", "train", *how, *where),
-        log=logs / f"{run.folder.name}.log",
-        is_done=lambda: is_finished(run.folder, total),
-    )
-
-
-def _names(arms: Sequence[Arm]) -> list[str]:
-    """A file name for each arm, with a digest where two would share one."""
-    several = len({arm.config.env.id for arm in arms}) > 1
-    names = [f"{env_slug(arm.config.env.id)}-{arm.slug}" if several else arm.slug for arm in arms]
-    return [
-        name if names.count(name) == 1 else f"{name}-{hashlib.sha256(repr(arm.config).encode()).hexdigest()[:6]}"
-        for arm, name in zip(arms, names, strict=True)
-    ]
-
-
-def is_finished(folder: Path, total_env_steps: int) -> bool:
-    """Whether a run has its last line of metrics and the checkpoint that belongs to it."""
-    steps = steps_done(folder)
-    return steps >= total_env_steps and step_file(folder / "checkpoints", steps).exists()
-
-
-def steps_done(folder: Path) -> int:
-    """The agent steps of a run's last line of metrics, 0 before the first."""
-    try:
-        return int(last_record(folder)["env_steps"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return 0
-
-
-def last_record(folder: Path) -> Any:
-    """A run's last line of metrics; raises OSError or ValueError where there is none, or half of one."""
-    with (folder / "metrics.jsonl").open("rb") as file:
-        file.seek(max(0, file.seek(0, 2) - 2_000))
-        last = file.read().decode(errors="replace").rstrip().rpartition("\n")[2]
-    return json.loads(last)
-
-
-def find_runs(folders: Sequence[Path]) -> list[Run]:
-    """Sort the runs of some folders into arms: those whose configurations differ in more than seed, game and length.
-
-    An arm is named after its algorithm if they differ, and after the keys that differ between runs of one algorithm.
-
-    Raises:
-        UserError: if a folder is no run, or all runs were trained the same way.
-    """
-    configs = [_run_config(folder) for folder in folders]
-    ways = [_without(dump_config(config), "seed", "total_env_steps", "env.id") for config in configs]
-    keys = _distinguishing(ways)
-    if not keys:
-        raise UserError("All these runs were trained in the same way: there is nothing to compare.")
-    labels = [", ".join(f"{short_key(key)}={way[key]}" for key in keys if key in way) for way in ways]
-    runs = [
-        Run(label, config.env.id, config.seed, folder, config.algorithm.PROMISES.exact)
-        for label, config, folder in zip(labels, configs, folders, strict=True)
-    ]
-    if len({(run.arm, run.env, run.seed) for run in runs}) < len(runs):
-        raise UserError("Two of these runs have the same configuration and seed; give each once.")
-    return runs
-
-
-def _distinguishing(ways: Sequence[dict[str, Any]]) -> list[str]:
-    """The keys that tell ways of training apart; of two algorithms the names are enough, whatever else differs."""
-    name = "algorithm.name"
-    firsts = {way[name]: way for way in reversed(ways)}
-    found = {key for way in ways for key in way if way[key] != firsts[way[name]].get(key)}
-    found |= {name} if len(firsts) > 1 else set()
-    return [key for key in dict.fromkeys(key for way in ways for key in way) if key in found]
-
-
 def converge(runs: Sequence[Run], thresholds: dict[str, float | None], *, cut: bool = False) -> Convergence:
     """Read runs and compare each arm with the first.
 
@@ -316,17 +161,6 @@ def default_threshold(env_id: str) -> float | None:
 
     spec = registry.get(env_id)
     return None if spec is None else spec.reward_threshold
-
-
-def _run_config(folder: Path) -> Config:
-    file = folder / "config.yaml"
-    if not file.is_file():
-        raise UserError(f"{folder} is not the folder of a run: it holds no config.yaml.")
-    return build_config(read_config_file(file), where=str(file))
-
-
-def _without(values: dict[str, Any], *keys: str) -> dict[str, Any]:
-    return {key: value for key, value in dotted(values).items() if key not in keys}
 
 
 def _lines(folder: Path) -> list[dict[str, Any]]:

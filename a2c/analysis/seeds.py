@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from a2c.analysis.convergence import Arm, last_record, plan_runs, train_planned
+from a2c.analysis.arms import Arm, last_record, plan_runs, train_planned
 from a2c.analysis.jobs import Place
 from a2c.analysis.view import View
 from a2c.config import Config, UserError

@@ -16,7 +16,8 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Look for what is wrong with this installation and machine; exit code 1 where something is."""
-    from a2c.analysis.doctor import STATUSES, examine
+    from a2c.analysis.checks import STATUSES
+    from a2c.analysis.doctor import examine
 
     with err.status("looking") as status:
         findings = examine(on_check=lambda name: status.update(f"looking at {name}"))

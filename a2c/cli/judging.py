@@ -18,22 +18,28 @@ from a2c.cli.options import (
     Assignments,
     ConfigOption,
     Eager,
+    EagerAgainstGraph,
     EnvOption,
+    Envs,
     Episodes,
     EvaluationSeed,
     Greedy,
     Jobs,
     JsonFile,
     ModeOption,
+    OutDir,
     Protocol,
+    Question,
     RayCluster,
     Steps,
+    Targets,
+    Threshold,
     TrustedAlgorithm,
     TrustedEnv,
     TrustedModel,
+    Vary,
     check_env,
     check_target,
-    complete_env,
     mode_of,
     trust_named,
 )
@@ -73,8 +79,8 @@ def eval_(
     check_target(json_file)
     for path in paths:
         demand_there(path)
-    evaluation, checkpoint = quietly("a2c.evaluation.evaluate"), quietly("a2c.run.checkpoint")
-    runs = list(dict.fromkeys(run for path in paths for run in checkpoint.find_runs(path)))
+    evaluation, lookup = quietly("a2c.evaluation.evaluate"), quietly("a2c.run.lookup")
+    runs = list(dict.fromkeys(run for path in paths for run in lookup.find_runs(path)))
     environment = {"env_id": env, "protocol": protocol}
     # every mistake is found before the first game
     defaults = [evaluation.games_to_play(run, **environment) for run in runs]
@@ -92,54 +98,26 @@ def eval_(
 
 
 def compare(
-    targets: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[A B ... | RUN_A RUN_B ...]", help="Algorithms, presets or files; or run folders."),
-    ] = None,
-    eager: Annotated[
-        bool, typer.Option("--eager", help="Eager against graph: where, why, growth, convergence.")
-    ] = False,
-    vary: Annotated[
-        str | None, typer.Option(metavar="KEY=A,B[,C]", help="One way of training for each value of a key.")
-    ] = None,
+    targets: Targets = None,
+    eager: EagerAgainstGraph = False,
+    vary: Vary = None,
     loop: Annotated[bool, typer.Option("--loop", help="A bandit's loss as a loop and with arrays.")] = False,
-    question: Annotated[
-        bool, typer.Option("--question", help="The experiment of the question why eager and graph differ.")
-    ] = False,
+    question: Question = False,
     only: Annotated[list[ComparisonPart] | None, typer.Option(help="Of --eager; may be repeated.")] = None,
-    env: Annotated[
-        list[str] | None,
-        typer.Option(help="A game; may be repeated. Default: Catch.", autocompletion=complete_env),
-    ] = None,
+    env: Envs = None,
     config: ConfigOption = None,
     algorithm: AlgorithmOption = None,
     steps: Steps = None,
     seeds: Annotated[int, typer.Option(min=1, max=1000, help="Paired seeds 0, 1, ...")] = 8,
-    threshold: Annotated[
-        float | None, typer.Option(help="The return to reach. Default: the game's own, see README.")
-    ] = None,
+    threshold: Threshold = None,
     updates: Annotated[int, typer.Option(min=1, max=10_000, help="Of where and growth.")] = 50,
     jobs: Jobs = None,
     cluster: RayCluster = None,
     set_: Assignments = None,
-    out_dir: Annotated[
-        Path | None, typer.Option("--out", help="The folder of results. Default: runs/compare-....")
-    ] = None,
+    out_dir: OutDir = None,
 ) -> None:
     """Compare ways of training over paired seeds; run it again to go on where it was stopped."""
-    kinds = {
-        "--eager": eager,
-        "--vary": vary,
-        "--loop": loop,
-        "--question": question,
-        "configurations or runs": targets,
-    }
-    wanted = [name for name, given in kinds.items() if given]
-    if len(wanted) != 1:
-        raise UserError(
-            "Say what to compare, one of --eager, --vary KEY=A,B, --loop, --question, two or more configurations or "
-            f"runs; not {' and '.join(wanted) or 'nothing'}."
-        )
+    _demand_one_kind(eager, vary, loop, question, targets)
     if only and not eager:
         raise UserError("--only chooses parts of --eager; leave it out here.")
     if cluster is not None and loop:
@@ -209,6 +187,22 @@ def bench(
     say(benching.games_ended(now))
     if then is not None and (differing := benching.differences(now, then)):
         warn(f"the ratios are not of the code alone, since {compare_to} is of another {', '.join(differing)}.")
+
+
+def _demand_one_kind(eager: bool, vary: str | None, loop: bool, question: bool, targets: list[str] | None) -> None:
+    kinds = {
+        "--eager": eager,
+        "--vary": vary,
+        "--loop": loop,
+        "--question": question,
+        "configurations or runs": targets,
+    }
+    wanted = [name for name, given in kinds.items() if given]
+    if len(wanted) != 1:
+        raise UserError(
+            "Say what to compare, one of --eager, --vary KEY=A,B, --loop, --question, two or more configurations or "
+            f"runs; not {' and '.join(wanted) or 'nothing'}."
+        )
 
 
 def _evaluate(evaluation: Any, run: Path, total: int, **options: Any) -> EvalResult:

@@ -1,4 +1,4 @@
-"""The options that several commands share, and what completes them in a shell."""
+"""The options that several commands share or that are long, and what completes them in a shell."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from a2c.extensions import is_extension, trust
 OnNanChoice = Literal["stop", "skip"]
 Protocol = Literal["deepmind", "machado"]
 Mode = Literal["graph", "eager", "xla"]
+StrategyChoice = Literal["none", "mirrored", "multiworker"]
 
 
 def complete_env(incomplete: str) -> list[str]:
@@ -77,6 +78,39 @@ RayCluster = Annotated[
     ),
 ]
 Runs = Annotated[list[Path], typer.Argument(metavar="RUN", help="Folders of runs.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")]
+Seeds = Annotated[
+    int | None,
+    typer.Option(min=1, max=1000, help="Train with so many seeds, from --seed on, each in a process of its own."),
+]
+Strategy = Annotated[
+    StrategyChoice | None,
+    typer.Option(help="mirrored: all GPUs of this machine; multiworker: a cluster. Default: none."),
+]
+AutoResume = Annotated[
+    bool,
+    typer.Option(
+        "--auto-resume", "--resume", help="Go on with --run-dir if it holds a checkpoint, for whatever restarts it."
+    ),
+]
+
+
+Targets = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[A B ... | RUN_A RUN_B ...]", help="Algorithms, presets or files; or run folders."),
+]
+EagerAgainstGraph = Annotated[
+    bool, typer.Option("--eager", help="Eager against graph: where, why, growth, convergence.")
+]
+Question = Annotated[
+    bool, typer.Option("--question", help="The experiment of the question why eager and graph differ.")
+]
+Vary = Annotated[str | None, typer.Option(metavar="KEY=A,B[,C]", help="One way of training for each value of a key.")]
+Envs = Annotated[
+    list[str] | None, typer.Option(help="A game; may be repeated. Default: Catch.", autocompletion=complete_env)
+]
+Threshold = Annotated[float | None, typer.Option(help="The return to reach. Default: the game's own, see README.")]
+OutDir = Annotated[Path | None, typer.Option("--out", help="The folder of results. Default: runs/compare-....")]
 
 
 ConfigOption = Annotated[

@@ -7,7 +7,7 @@ import signal
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -17,6 +17,7 @@ from a2c.cli.judging import print_evaluation
 from a2c.cli.options import (
     AlgorithmOption,
     Assignments,
+    AutoResume,
     ConfigOption,
     Eager,
     EnvOption,
@@ -24,8 +25,11 @@ from a2c.cli.options import (
     ModelOption,
     ModeOption,
     OnNan,
+    Quiet,
     RayCluster,
+    Seeds,
     Steps,
+    Strategy,
     TrustedAlgorithm,
     TrustedEnv,
     TrustedModel,
@@ -49,10 +53,7 @@ def train(
     model: ModelOption = None,
     steps: Steps = None,
     seed: Annotated[int | None, typer.Option(help="Same config and seed, same bits.")] = None,
-    seeds: Annotated[
-        int | None,
-        typer.Option(min=1, max=1000, help="Train with so many seeds, from --seed on, each in a process of its own."),
-    ] = None,
+    seeds: Seeds = None,
     jobs: Jobs = None,
     cluster: RayCluster = None,
     run_dir: Annotated[
@@ -60,19 +61,11 @@ def train(
     ] = None,
     eager: Eager = False,
     mode: ModeOption = None,
-    strategy: Annotated[
-        Literal["none", "mirrored", "multiworker"] | None,
-        typer.Option(help="mirrored: all GPUs of this machine; multiworker: a cluster. Default: none."),
-    ] = None,
+    strategy: Strategy = None,
     set_: Assignments = None,
     on_nan: OnNan = None,
-    resume: Annotated[
-        bool,
-        typer.Option(
-            "--auto-resume", "--resume", help="Go on with --run-dir if it holds a checkpoint, for whatever restarts it."
-        ),
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")] = False,
+    resume: AutoResume = False,
+    quiet: Quiet = False,
 ) -> None:
     """Train an agent."""
     if resume and run_dir is None:
@@ -113,7 +106,7 @@ def resume(
     model: TrustedModel = None,
     steps: Annotated[int | None, typer.Option(min=1, help="A new total of agent steps. Default: as started.")] = None,
     on_nan: OnNan = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Go on with a run from its latest checkpoint, exactly as if it had never stopped."""
     if run.is_file():
@@ -163,7 +156,7 @@ def _train_seeds(
     out.print(table)
     runs = shlex.quote(str(folder / "runs"))
     say(f"Saved in {runs}. Play whole games with each of them, and draw them as one curve:")
-    say(f"  {quietly('a2c.run.checkpoint').command_for('eval', folder / 'runs', config)}\n  a2c plot {runs}/*")
+    say(f"  {quietly('a2c.run.lookup').command_for('eval', folder / 'runs', config)}\n  a2c plot {runs}/*")
 
 
 def _run(config: Config, run_dir: Path, headline: str, *, resume: bool, quiet: bool) -> None:
@@ -192,9 +185,9 @@ def _resume(config: Config, run_dir: Path, *, quiet: bool) -> None:
 
 def _stored_config(run_dir: Path, env_id: str | None) -> Config:
     demand_there(run_dir)
-    checkpoint = quietly("a2c.run.checkpoint")
-    saved = checkpoint.find_checkpoint(run_dir)
-    checkpoint.demand_trust(saved, env_id)
+    lookup = quietly("a2c.run.lookup")
+    saved = lookup.find_checkpoint(run_dir)
+    lookup.demand_trust(saved, env_id)
     return saved.config  # type: ignore[no-any-return]
 
 
@@ -215,8 +208,8 @@ def _print_summary(summary: TrainSummary) -> None:
     if summary.evaluation is not None:
         print_evaluation(summary.evaluation)
     if summary.signal is not None:
-        command = quietly("a2c.run.checkpoint").resume_command(summary.run_dir, summary.config)
+        command = quietly("a2c.run.lookup").resume_command(summary.run_dir, summary.config)
         say(f"Stopped and saved. Go on with:\n  {command}")
     else:
-        command = quietly("a2c.run.checkpoint").command_for("eval", summary.run_dir, summary.config)
+        command = quietly("a2c.run.lookup").command_for("eval", summary.run_dir, summary.config)
         say(f"Saved in {summary.run_dir}. Play whole games with it:\n  {command}")

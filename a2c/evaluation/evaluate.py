@@ -16,8 +16,9 @@ from a2c.data.rollout import Episode
 from a2c.envs import VecEnv, atari_game, human_normalized, make_vec_env, published_a2c
 from a2c.evaluation.scores import PROTOCOLS, mean_interval, protocol_name, references
 from a2c.execution.runtime import parts_of, setup, stream_seed
-from a2c.run.checkpoint import Saved, demand_trust, find_checkpoint, restored_policy, versions
+from a2c.run.checkpoint import Saved, restored_policy, versions
 from a2c.run.files import write_result
+from a2c.run.lookup import demand_trust, find_checkpoint
 from a2c.run.metrics import finite
 
 MAX_ENVS = 8  # games played at once; part of the protocol, since it decides each game's seed

@@ -11,7 +11,8 @@ from typing import Any
 
 from a2c.config import EnvConfig, dump_config
 from a2c.envs import action_names, atari_game
-from a2c.run.checkpoint import Saved, run_folder, versions
+from a2c.run.checkpoint import Saved, versions
+from a2c.run.lookup import run_folder
 
 FORMAT = 1
 SAVEDMODEL, ONNX = "savedmodel", "policy.onnx"  # beside the card

@@ -19,8 +19,9 @@ from a2c.envs import VecEnv, make_vec_env
 from a2c.execution.runtime import parts_of, setup, stream_seed
 from a2c.export.card import ONNX, SAVEDMODEL, make_card, markdown
 from a2c.networks.model import build_model
-from a2c.run.checkpoint import Saved, demand_trust, find_checkpoint, restored_policy, run_folder
+from a2c.run.checkpoint import Saved, restored_policy
 from a2c.run.files import new_folder
+from a2c.run.lookup import demand_trust, find_checkpoint, run_folder
 
 FORMATS = ("savedmodel", "onnx")
 # Largest differences allowed, in probabilities, and in values relative to max(1, |value|). float32: sums in another

@@ -13,9 +13,10 @@ import yaml
 
 from a2c.config import SCHEMA, Config, UserError, all_keys, changed, dump_config, lookup, shown
 from a2c.execution.replicas import Replicas, from_text, to_text
-from a2c.run.checkpoint import Saved, find_checkpoint, resume_command, versions
+from a2c.run.checkpoint import Saved, versions
 from a2c.run.files import make_folder, write_atomically
 from a2c.run.lock import FolderLock
+from a2c.run.lookup import find_checkpoint, resume_command
 
 # settings that may change on resume
 FREE_KEYS = ("total_env_steps", "optimizer.on_nan", "runtime.cluster_wait_minutes")

@@ -25,8 +25,9 @@ from a2c.config import Config, CrashError, UserError, dump_config
 from a2c.data.collector import RolloutCollector
 from a2c.execution.replicas import ALONE, Replicas, from_text, to_text
 from a2c.run.archive import write_archive
-from a2c.run.checkpoint import learned_arrays, resume_command, step_files, versions
+from a2c.run.checkpoint import learned_arrays, step_files, versions
 from a2c.run.files import replacing, write_atomically
+from a2c.run.lookup import resume_command
 from a2c.run.metrics import Counters
 
 KEPT = 10  # incidents of one run; the first ones say most

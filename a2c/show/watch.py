@@ -16,8 +16,9 @@ from a2c.envs import atari_game, clips_rewards, make_filmed_env
 from a2c.envs.gymnasium import ScalarEnvs
 from a2c.evaluation.evaluate import PlayedGame, evaluation_envs, play
 from a2c.execution.runtime import parts_of, setup
-from a2c.run.checkpoint import Saved, demand_trust, find_checkpoint, restored_policy, run_folder
+from a2c.run.checkpoint import Saved, restored_policy
 from a2c.run.files import make_folder, write_result
+from a2c.run.lookup import demand_trust, find_checkpoint, run_folder
 from a2c.run.progress import Stages
 from a2c.show.game import Choice, Saliency, Step, Thoughts, choose, replay, think
 from a2c.show.picture import ATARI_ASPECT, Caption, Painter, dyed, lines

@@ -23,7 +23,7 @@ from a2c.envs import make_env_groups
 from a2c.envs.toy import Bandit
 from a2c.execution.runtime import parts_of
 from a2c.run.archive import read_archive
-from a2c.run.checkpoint import find_checkpoint
+from a2c.run.lookup import find_checkpoint
 from a2c.run.training import train
 
 pytestmark = pytest.mark.usefixtures("exact_numerics")

@@ -13,7 +13,7 @@ from a2c.data.collector import RolloutCollector, build_collector
 from a2c.envs import make_env_groups
 from a2c.evaluation.evaluate import evaluate
 from a2c.execution.runtime import parts_of
-from a2c.run.checkpoint import find_checkpoint
+from a2c.run.lookup import find_checkpoint
 from a2c.run.training import train
 
 pytestmark = pytest.mark.usefixtures("exact_numerics")

@@ -17,8 +17,9 @@ from rich.console import Console
 
 from a2c.algorithms.algorithm import build_algorithm
 from a2c.algorithms.sections import A2CSection
-from a2c.analysis import bench
-from a2c.analysis.bench import Bench, Clock, Loop, RandomPlayer, clocks_on, run_bench
+from a2c.analysis import bench, timed_loop
+from a2c.analysis.bench import Bench, RandomPlayer, run_bench
+from a2c.analysis.timed_loop import FORWARD, ROWS, TRANSFER, UPDATE, Clock, Loop, clocks_on
 from a2c.config import Config, ModelConfig, UserError
 from a2c.data.collector import build_collector
 from a2c.envs import make_env_groups, make_simulator, make_vec_env
@@ -70,7 +71,7 @@ def test_all_figures_of_a_run_hang_together(catch):
     for name in bench.Round.model_fields:
         assert getattr(catch.median, name) == sorted(getattr(each, name) for each in catch.rounds)[2]
     assert catch.frames_per_second == catch.median.steps_per_second
-    assert tuple(catch.milliseconds) == bench.ROWS
+    assert tuple(catch.milliseconds) == ROWS
     assert {row for row, milliseconds in catch.milliseconds.items() if milliseconds <= 0} == {"waiting"}  # one group
     assert catch.games > 0
     assert 1e8 < catch.memory < 1.1 * catch.peak_memory
@@ -93,7 +94,7 @@ def test_pong_in_eager_execution_writes_real_metrics_for_the_fewest_steps_possib
     assert result.steps == 320
     assert result.frames_per_second == 4 * result.median.steps_per_second
     assert result.games == result.milliseconds["resets"] == 0
-    assert min(result.milliseconds[row] for row in ("emulator", bench.FORWARD, bench.TRANSFER, bench.UPDATE)) > 0
+    assert min(result.milliseconds[row] for row in ("emulator", FORWARD, TRANSFER, UPDATE)) > 0
     assert "No game ended, so resets are missing, in the 160 steps" in bench.games_ended(result)
 
 
@@ -108,7 +109,7 @@ def test_too_few_steps_are_refused_and_the_fewest_named(tmp_path, steps):
 
 def test_time_belongs_to_the_innermost_row_even_when_a_call_fails(monkeypatch):
     now = iter(range(0, 1000, 10))
-    monkeypatch.setattr(bench.time, "perf_counter", lambda: next(now))
+    monkeypatch.setattr(timed_loop.time, "perf_counter", lambda: next(now))
     clock = Clock()
 
     def fail() -> None:
@@ -377,7 +378,7 @@ def test_a_file_that_is_not_there_or_cannot_be_written_is_one_sentence(catch, tm
 
 def test_the_table_holds_every_figure_within_80_columns(catch):
     lines = shown(catch)
-    for row in bench.ROWS:
+    for row in ROWS:
         (line,) = (line for line in lines if line.startswith(f"  {row} ") and line.endswith("%"))
         share = 100 * catch.milliseconds[row] / sum(catch.milliseconds.values())
         assert line.split()[-3:] == [f"{catch.milliseconds[row]:.4f}", f"{share:.1f}", "%"]

@@ -10,7 +10,7 @@ import yaml
 from in_process import InProcess
 
 from a2c.analysis import convergence
-from a2c.analysis.convergence import Run
+from a2c.analysis.arms import Arm, Run, find_runs, is_finished, plan_runs, steps_done, training_jobs
 from a2c.analysis.jobs import run_jobs
 from a2c.config import UserError, build_config, dump_config
 from a2c.run.archive import write_archive
@@ -103,8 +103,8 @@ def test_who_gets_there_without_a_gradient_step_has_no_ratio_of_them(tmp_path):
 
 
 def test_arms_whose_algorithm_does_not_promise_the_same_bits_are_named(tmp_path):
-    arms = [convergence.Arm(name, bandit(algorithm={"name": name}, total_env_steps=1000)) for name in ("a2c", "a3c")]
-    runs = [plan.run for plan in convergence.plan_runs(arms, range(2), tmp_path)]
+    arms = [Arm(name, bandit(algorithm={"name": name}, total_env_steps=1000)) for name in ("a2c", "a3c")]
+    runs = [plan.run for plan in plan_runs(arms, range(2), tmp_path)]
     for run in runs:
         made_run(run.folder, [0.0, 1.0])
     assert convergence.converge(runs, {"Bandit": None}).inexact == ("a3c",)
@@ -176,7 +176,7 @@ def test_equal_runs_of_another_speed_are_identical(tmp_path):
 
 def test_runs_are_sorted_into_arms_by_what_differs(real_runs):
     folders = [real_runs / name for name in ("graph-s0", "graph-s1", "quick-s1", "quick-s0")]
-    runs = convergence.find_runs(folders)
+    runs = find_runs(folders)
     assert [(run.arm, run.env, run.seed) for run in runs] == [
         ("learning_rate=0.0007", "Bandit", 0),
         ("learning_rate=0.0007", "Bandit", 1),
@@ -198,13 +198,13 @@ def test_runs_of_several_algorithms_are_named_after_them_and_after_what_differs_
         (tmp_path / name / "config.yaml").write_text(
             yaml.safe_dump(dump_config(bandit(total_env_steps=1000, **sections)))
         )
-    runs = convergence.find_runs([tmp_path / name for name in "abc"])
+    runs = find_runs([tmp_path / name for name in "abc"])
     assert [(run.arm, run.exact) for run in runs] == [
         ("algorithm=a2c", True),
         ("algorithm=ppo", True),
         ("algorithm=a3c", False),
     ]
-    labels = {run.arm for run in convergence.find_runs([tmp_path / name for name in "bda"])}
+    labels = {run.arm for run in find_runs([tmp_path / name for name in "bda"])}
     assert labels == {
         "algorithm=ppo, learning_rate=0.001",
         "algorithm=ppo, learning_rate=0.002",
@@ -214,11 +214,11 @@ def test_runs_of_several_algorithms_are_named_after_them_and_after_what_differs_
 
 def test_runs_that_cannot_be_compared_are_refused(real_runs, tmp_path):
     with pytest.raises(UserError, match="trained in the same way"):
-        convergence.find_runs([real_runs / "graph-s0", real_runs / "graph-s1"])
+        find_runs([real_runs / "graph-s0", real_runs / "graph-s1"])
     with pytest.raises(UserError, match="is not the folder of a run"):
-        convergence.find_runs([real_runs / "graph-s0", tmp_path])
+        find_runs([real_runs / "graph-s0", tmp_path])
     with pytest.raises(UserError, match="same configuration and seed"):
-        convergence.find_runs([real_runs / name for name in ("graph-s0", "quick-s0", "graph-s0")])
+        find_runs([real_runs / name for name in ("graph-s0", "quick-s0", "graph-s0")])
     empty = tmp_path / "empty"
     empty.mkdir()
     with pytest.raises(UserError, match="No game has ended"):
@@ -227,18 +227,18 @@ def test_runs_that_cannot_be_compared_are_refused(real_runs, tmp_path):
 
 def test_a_run_is_finished_with_its_last_line_and_the_checkpoint_that_belongs_to_it(tmp_path):
     folder = made_run(tmp_path / "a", [0.1, 0.2, 0.3])
-    assert convergence.steps_done(folder) == 300
-    assert convergence.is_finished(folder, 290)
-    assert not convergence.is_finished(folder, 301)
+    assert steps_done(folder) == 300
+    assert is_finished(folder, 290)
+    assert not is_finished(folder, 301)
     (folder / "checkpoints/step-000000000300.npz").unlink()
-    assert not convergence.is_finished(folder, 300)
+    assert not is_finished(folder, 300)
     (folder / "metrics.jsonl").write_text('{"env_steps": 100}\n{"env_st')
-    assert convergence.steps_done(folder) == convergence.steps_done(tmp_path / "none") == 0
+    assert steps_done(folder) == steps_done(tmp_path / "none") == 0
 
 
 def test_the_plan_goes_seed_by_seed_and_begins_with_another_arm_each_time(tmp_path):
-    arms = [convergence.Arm(f"x={x}", bandit(algorithm={"rollout_length": x})) for x in (1, 2)]
-    planned = convergence.plan_runs(arms, range(3), tmp_path)
+    arms = [Arm(f"x={x}", bandit(algorithm={"rollout_length": x})) for x in (1, 2)]
+    planned = plan_runs(arms, range(3), tmp_path)
     names = [plan.run.folder.name for plan in planned]
     assert names == ["x-1-s0", "x-2-s0", "x-2-s1", "x-1-s1", "x-1-s2", "x-2-s2"]
     assert all(plan.file.name == f"{plan.run.folder.name[:-3]}.yaml" for plan in planned)
@@ -250,25 +250,25 @@ def test_the_plan_goes_seed_by_seed_and_begins_with_another_arm_each_time(tmp_pa
 )
 def test_arms_of_like_names_have_folders_of_their_own(labels, games, tmp_path):
     arms = [
-        convergence.Arm(label, bandit(env={"id": game}, algorithm={"rollout_length": number}))
+        Arm(label, bandit(env={"id": game}, algorithm={"rollout_length": number}))
         for number, (label, game) in enumerate(zip(labels, games, strict=True), 1)
     ]
-    planned = convergence.plan_runs(arms, [0], tmp_path)
+    planned = plan_runs(arms, [0], tmp_path)
     assert len({plan.run.folder for plan in planned}) == len({plan.file for plan in planned}) == 2
-    again = convergence.plan_runs(arms[::-1], [0], tmp_path)
+    again = plan_runs(arms[::-1], [0], tmp_path)
     assert {plan.run.folder for plan in again} == {plan.run.folder for plan in planned}
 
 
 def test_the_job_trains_the_arm(tmp_path):
     """The real command, in this process; a second time there is nothing to do."""
-    arm = convergence.Arm("x", bandit(total_env_steps=64))
-    planned = convergence.plan_runs([arm], [3], tmp_path)
-    run_jobs(convergence.training_jobs(planned, tmp_path), workers=1, folder=tmp_path, place=InProcess())
+    arm = Arm("x", bandit(total_env_steps=64))
+    planned = plan_runs([arm], [3], tmp_path)
+    run_jobs(training_jobs(planned, tmp_path), workers=1, folder=tmp_path, place=InProcess())
     stored = yaml.safe_load((planned[0].run.folder / "config.yaml").read_text())
     stored.pop("provenance")
     stored.pop("schema")
     assert stored == dump_config(bandit(total_env_steps=64, seed=3))
-    (job,) = convergence.training_jobs(planned, tmp_path)
+    (job,) = training_jobs(planned, tmp_path)
     assert job.is_done()
 
 

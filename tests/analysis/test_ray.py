@@ -19,7 +19,7 @@ import yaml
 from conftest import press_ctrl_c
 from killing import assert_same_run
 
-from a2c.analysis.convergence import steps_done
+from a2c.analysis.arms import steps_done
 from a2c.analysis.jobs import MACHINE, Job, run_jobs
 from a2c.analysis.ray_jobs import Cluster
 from a2c.config import UserError

@@ -1,0 +1,106 @@
+"""From the path that a user names to the checkpoint or the runs that are meant, and back to the command to type."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+from a2c.config import Config, UserError, env_slug
+from a2c.execution.cluster import LAUNCHED
+from a2c.extensions import naming
+from a2c.run.checkpoint import BEST, DamagedCheckpointError, Saved, read_checkpoint, step_file, step_files
+from a2c.run.files import demand_there
+
+
+def find_checkpoint(path: Path, warn: Callable[[str], None] = lambda text: None) -> Saved:
+    """The checkpoint that `path` means: a file itself, a run folder its latest good one.
+
+    Args:
+        path: a file or a run folder.
+        warn: called with a sentence for each damaged file that is passed over.
+
+    Raises:
+        UserError: where there is none.
+    """
+    demand_there(path)
+    if path.is_file():
+        return read_checkpoint(path)
+    folder = path / "checkpoints"
+    latest_first = step_files(folder)[::-1]
+    damages: list[str] = []
+    for file in [*latest_first, *folder.glob(BEST)]:
+        try:
+            saved = read_checkpoint(file)
+            if file.name not in (BEST, step_file(folder, saved.env_steps).name):
+                raise DamagedCheckpointError(
+                    f"{file} holds {saved.env_steps:,} steps, which is not what its name says."
+                )
+        except DamagedCheckpointError as error:
+            damages.append(str(error))
+            continue
+        for text in damages:
+            warn(f"{text.rstrip('.')}: the one before is used, {file.name}.")
+        if file.name == BEST and not damages:
+            warn(f"{path} holds no checkpoint but {BEST}, which is used.")
+        return saved
+    if damages:
+        raise UserError(f"No checkpoint of {path} can be read; the latest: {damages[0]}")
+    raise UserError(f"{path} holds no checkpoint (checkpoints/step-*.npz); name a run folder or a checkpoint file.")
+
+
+def run_folder(checkpoint: Path) -> Path:
+    """The run folder of a checkpoint file; the file's own folder where it lies alone."""
+    folder = checkpoint.parent if checkpoint.parent.name else checkpoint.absolute().parent
+    return folder.parent if folder.name == "checkpoints" else folder
+
+
+def find_runs(path: Path) -> list[Path]:
+    """What `path` means: a checkpoint or a run folder itself, else every run folder below it, sorted.
+
+    Raises:
+        UserError: where there is none.
+    """
+    if not path.is_dir() or (path / "checkpoints").is_dir():
+        return [path]
+    found = {folder.parent for folder in path.rglob("checkpoints") if step_files(folder)}
+    runs = sorted(run for run in found if run.parent.name != "incidents")
+    if not runs:
+        raise UserError(f"{path} holds no run (a folder with checkpoints/step-*.npz); name a run or a checkpoint.")
+    return runs
+
+
+def demand_trust(saved: Saved, env_id: str | None) -> None:
+    """Refuse a checkpoint of another environment, and one whose environment is code that nobody asked for.
+
+    Args:
+        saved: a checkpoint, perhaps a stranger's.
+        env_id: the environment that the user named, if any.
+
+    Raises:
+        UserError: where it is not that of the checkpoint, or is `module:Id` there and was not named.
+    """
+    stored = saved.config.env.id
+    if env_id is None and ":" in stored:
+        raise UserError(
+            f"{saved.path} is of the environment {stored!r}, so that code of that module would be run; if you trust "
+            f"it, say so with --env {stored}."
+        )
+    if env_id is not None and env_id != stored and (":" in stored or env_slug(env_id) != env_slug(stored)):
+        raise UserError(f"{saved.path} was trained on {stored}, not on {env_id}; leave --env out, or name that.")
+
+
+def resume_command(run_dir: Path, config: Config) -> str:
+    """What to type to go on with a run; where its workers were started one by one, on each of them."""
+    if config.runtime.workers == 1:
+        return command_for("resume", run_dir, config)
+    if LAUNCHED not in os.environ:
+        return f"a2c train ... --run-dir {shlex.quote(str(run_dir))} --auto-resume"
+    return command_for(f"launch --workers {config.runtime.workers} -- resume", run_dir, config)
+
+
+def command_for(command: str, run_dir: Path, config: Config) -> str:
+    """What to type for a command on a run, with the code of a user's own that it has to name."""
+    own = naming(config.env.id, config.algorithm.name, config.model.name)
+    return f"a2c {command} {shlex.join([str(run_dir), *own])}"
