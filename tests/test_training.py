@@ -341,6 +341,7 @@ def evaluation_values(run_dir, tag) -> list[tuple[int, Any]]:
     ]
 
 
+@pytest.mark.integration
 def test_memory_does_not_grow_with_updates(run_dir):
     """A leak of one trajectory (3.6 MB) an update would be 180 MB here."""
     import resource

@@ -303,7 +303,7 @@ def _no_such_key(key: str, there: str, kind: type[AlgorithmSection]) -> str:
     own = [name for name, section in SECTIONS.items() if key in all_keys(section)]
     if own:
         return f"{there} is no key {shown(key)} of {kind.model_fields['name'].default}; it is one of {', '.join(own)}."
-    return f"{there} is no key {shown(key)}.{nearest(key[:80], all_keys(kind))} See the README for all keys."
+    return f"{there} is no key {shown(key)}.{nearest(key[:80], all_keys(kind))} The README says where all keys stand."
 
 
 def _no_section(name: str, value: Any, kind: type[AlgorithmSection]) -> str:

@@ -334,6 +334,7 @@ def test_what_cannot_be_is_told_in_a_sentence(changes, sentence):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.integration
 def test_the_bandit_is_learned(run_dir):
     """The arms pay 0.2 and 0.8; chance scores 0.5."""
     config, _ = load_config(

@@ -204,6 +204,7 @@ def test_groups_count_their_mean_and_wait_for_the_slowest(tmp_path):
     assert slow.step is sleepy
 
 
+@pytest.mark.integration
 def test_the_floor_of_groups_is_what_all_of_them_do_at_a_time(tmp_path, monkeypatch):
     config, players = small_config(), []
 

@@ -113,6 +113,7 @@ def test_run_folders_are_compared_by_the_command(tmp_path, run_cli):
     assert [summary["arm"] for summary in summaries] == ["learning_rate=0.1", "learning_rate=0.001"]
 
 
+@pytest.mark.integration
 def test_the_bandit(tmp_path, run_cli):
     result = run_cli("compare", "--loop", "--seeds", "1", "--out", "out", cwd=tmp_path)
     assert (result.returncode, result.stderr) == (0, "")

@@ -153,6 +153,7 @@ def test_pairs_are_runs_of_one_seed(tmp_path):
         convergence.converge([*runs[:3], *others], {"Catch": None})
 
 
+@pytest.mark.integration
 def test_eager_and_graph_are_identical_and_another_rate_is_not(real_runs):
     runs = [
         Run(arm, "Bandit", seed, real_runs / f"{arm}-s{seed}") for arm in ("eager", "graph", "quick") for seed in (0, 1)

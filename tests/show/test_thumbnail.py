@@ -26,7 +26,7 @@ def pong(length: int) -> tuple[object, PlayedGame]:
     return config, PlayedGame(Episode(0, 0, 5, float(score), length, 4 * length), actions)
 
 
-@pytest.mark.parametrize(("length", "frames"), [(40, 40), (500, 450)])
+@pytest.mark.parametrize(("length", "frames"), [(40, 40), pytest.param(500, 450, marks=pytest.mark.integration)])
 def test_it_shows_every_fourth_frame_of_at_most_30_seconds(length, frames):
     config, game = pong(length)
     seen = []
