@@ -1,11 +1,13 @@
 """Configuration: precedence, presets, files, and one clear sentence for every mistake."""
 
+import re
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import yaml
 
+from a2c.algorithms.sections import SECTIONS
 from a2c.config import (
     SCHEMA,
     Config,
@@ -17,6 +19,7 @@ from a2c.config import (
     parse_assignment,
     preset_names,
 )
+from a2c.config.explain import explained
 
 STABLE_KEYS = """seed total_env_steps env.id env.backend env.num_envs env.sticky_action_probability
 env.cut_on_life_loss algorithm.rollout_length algorithm.gamma algorithm.gae_lambda algorithm.entropy_coef
@@ -297,3 +300,33 @@ def test_total_updates_cover_the_steps():
 
 def test_an_empty_value_is_not_a_number():
     assert parse_assignment("a=") == ("a", "")
+
+
+@pytest.mark.parametrize("only_changed", [False, True])
+@pytest.mark.parametrize("preset", preset_names())
+def test_what_config_prints_is_the_same_configuration(tmp_path, preset, only_changed):
+    config, _ = load_config(config=preset)
+    file = tmp_path / "mine.yaml"
+    file.write_text(explained(config, only_changed=only_changed))
+    assert load_config(config=file)[0] == config
+    assert len(file.read_text()) < 6_000 or not only_changed
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_every_key_is_explained(name):
+    """A meaning, what is allowed and the default, above each."""
+    config, _ = load_config(config="atari", overrides={"algorithm.name": name, "model.separate_value": True})
+    lines = explained(config).splitlines()
+    keys = [line.partition(":")[0].strip() for line in lines if "#" not in line and not line.endswith(":")]
+    assert len(keys) == len(all_keys(SECTIONS[name]))
+    text = " ".join(line.strip(" #") for line in lines)
+    assert len(re.findall(r"[A-Za-z0-9\])]\. Allowed: [^.]", text)) == len(keys) == text.count(" Default: ")
+
+
+def test_config_prints_what_differs(run_cli):
+    found = run_cli("config", "--env", "Pong", "--algorithm", "ppo", "--set", "seed=3", "--diff")
+    values = yaml.safe_load(found.stdout)
+    assert values["seed"] == 3
+    assert values["algorithm"]["name"] == "ppo"
+    assert "gamma" not in values["algorithm"]
+    assert found.returncode == 0

@@ -59,8 +59,11 @@ class AlgorithmSection(Section):
     SEPARATE_VALUE: ClassVar[bool] = False  # whether it needs model.separate_value
 
     name: str
-    rollout_length: Length = 5  # T: steps of each environment that are collected before something is learned
-    gamma: Probability = 0.99  # the discount of one step [zoo], [a3c]
+    """The algorithm; it decides which other keys this section has."""
+    rollout_length: Length = 5
+    """T: steps of each environment that are collected before something is learned."""
+    gamma: Probability = 0.99
+    """The discount of one step [zoo], [a3c]."""
 
     @property
     def rollouts_per_update(self) -> int:
@@ -88,10 +91,14 @@ class AlgorithmSection(Section):
 class ActorCriticSection(AlgorithmSection):
     """What A2C and its relatives share."""
 
-    gae_lambda: Probability = 1.0  # 1 = n-step returns [zoo]
-    normalize_advantages: bool = False  # [zoo]
-    value_loss_coef: NonNegative = 0.25  # [zoo], times the mean squared error
-    entropy_coef: NonNegative = 0.01  # [zoo], [a3c]
+    gae_lambda: Probability = 1.0
+    """Of GAE (Schulman et al. 2016); 1 = n-step returns [zoo]."""
+    normalize_advantages: bool = False
+    """Shift and scale the advantages of a batch to mean 0 and standard deviation 1 [zoo]."""
+    value_loss_coef: NonNegative = 0.25
+    """Weight of the mean squared error of the values [zoo]."""
+    entropy_coef: NonNegative = 0.01
+    """Weight of the policy's entropy, which the loss rewards [zoo], [a3c]."""
 
     def check(self, env_steps: int, rollout: str) -> None:
         """See `AlgorithmSection`."""
@@ -127,14 +134,23 @@ class PPOSection(ActorCriticSection):
 
     name: Literal["ppo"] = "ppo"
     rollout_length: Length = 128
+    """T: steps of each environment that are collected before something is learned [zoo]."""
     gae_lambda: Probability = 0.95
-    normalize_advantages: bool = True  # over each minibatch, as in baselines
-    num_epochs: Annotated[int, Field(ge=1, le=1000), NUMBER] = 4  # [zoo]; the paper has 3
-    num_minibatches: Annotated[int, Field(ge=1, le=4096), NUMBER] = 4  # of an epoch [zoo]
+    """Of GAE (Schulman et al. 2016); 1 = n-step returns."""
+    normalize_advantages: bool = True
+    """Shift and scale the advantages of each minibatch to mean 0 and standard deviation 1, as in baselines."""
+    num_epochs: Annotated[int, Field(ge=1, le=1000), NUMBER] = 4
+    """Times that a rollout is learned from [zoo]; the paper has 3."""
+    num_minibatches: Annotated[int, Field(ge=1, le=4096), NUMBER] = 4
+    """Of an epoch [zoo]."""
     clip_range: Annotated[float, Field(gt=0, le=1e6), NUMBER] = 0.1
-    clip_schedule: Literal["constant", "linear"] = "constant"  # linear falls to 0 over the run, as in the paper
-    value_clip_range: Annotated[float, Field(gt=0), NUMBER] | None = None  # off: of no use (Andrychowicz et al. 2021)
-    target_kl: Annotated[float, Field(gt=0), NUMBER] | None = None  # an update ends when approx_kl is above
+    """The ratio of the new probability of an action to the old one is clipped to 1 minus and plus this."""
+    clip_schedule: Literal["constant", "linear"] = "constant"
+    """Of the clip range; linear falls to 0 over the run, as in the paper."""
+    value_clip_range: Annotated[float, Field(gt=0), NUMBER] | None = None
+    """The same for values; null = off: of no use (Andrychowicz et al. 2021)."""
+    target_kl: Annotated[float, Field(gt=0), NUMBER] | None = None
+    """An update ends early when approx_kl is above this; null = never."""
 
     @property
     def passes(self) -> float:
@@ -175,17 +191,28 @@ class TRPOSection(AlgorithmSection):
     SEPARATE_VALUE = True
 
     name: Literal["trpo"] = "trpo"
-    rollout_length: Length = 128  # 2048 steps of 16 environments [sb3]
-    gae_lambda: Probability = 0.95  # [sb3]
-    normalize_advantages: bool = True  # [oa], [sb3]
-    max_kl: Annotated[float, Field(gt=0, le=1e6), NUMBER] = 0.01  # [trpo], nats
-    cg_iterations: Annotated[int, Field(ge=1, le=1000), NUMBER] = 10  # [trpo]
-    cg_damping: Annotated[float, Field(gt=0, le=1e6), NUMBER] = 0.1  # [sb3]
-    fisher_stride: Annotated[int, Field(ge=1, le=4096), NUMBER] = 5  # [oa]; the paper takes a tenth
-    backtracks: Annotated[int, Field(ge=1, le=1000), NUMBER] = 10  # step lengths that are tried [oa], [sb3]
-    backtrack_ratio: Annotated[float, Field(gt=0, lt=1), NUMBER] = 0.8  # of each to the one before [sb3]
-    value_epochs: Annotated[int, Field(ge=1, le=1000), NUMBER] = 5  # [oa]
-    value_minibatches: Annotated[int, Field(ge=1, le=4096), NUMBER] = 16  # of an epoch: 128 steps each [sb3]
+    rollout_length: Length = 128
+    """T: 2048 steps of 16 environments [sb3]."""
+    gae_lambda: Probability = 0.95
+    """Of GAE (Schulman et al. 2016); 1 = n-step returns [sb3]."""
+    normalize_advantages: bool = True
+    """Shift and scale the advantages to mean 0 and standard deviation 1 [oa], [sb3]."""
+    max_kl: Annotated[float, Field(gt=0, le=1e6), NUMBER] = 0.01
+    """The most that the policy may move in an update, in nats [trpo]."""
+    cg_iterations: Annotated[int, Field(ge=1, le=1000), NUMBER] = 10
+    """Of conjugate gradients [trpo]."""
+    cg_damping: Annotated[float, Field(gt=0, le=1e6), NUMBER] = 0.1
+    """Added to the diagonal of the Fisher matrix [sb3]."""
+    fisher_stride: Annotated[int, Field(ge=1, le=4096), NUMBER] = 5
+    """Every so many rows make the Fisher matrix [oa]; the paper takes a tenth."""
+    backtracks: Annotated[int, Field(ge=1, le=1000), NUMBER] = 10
+    """Step lengths that are tried [oa], [sb3]."""
+    backtrack_ratio: Annotated[float, Field(gt=0, lt=1), NUMBER] = 0.8
+    """Of each step length to the one before [sb3]."""
+    value_epochs: Annotated[int, Field(ge=1, le=1000), NUMBER] = 5
+    """Times that the values are fitted to a rollout [oa]."""
+    value_minibatches: Annotated[int, Field(ge=1, le=4096), NUMBER] = 16
+    """Of an epoch: 128 steps each [sb3]."""
 
     @property
     def passes(self) -> float:
@@ -215,9 +242,10 @@ class A3CSection(ActorCriticSection):
     PROMISES = Promises(exact=False, modes=False, workers=False)
 
     name: Literal["a3c"] = "a3c"
-    # threads that act and learn; 0 = one per core, or the next fewer that divide env.num_envs
     actors: Annotated[int, Field(ge=0, le=1024), NUMBER] = 0
-    rollouts: Annotated[int, Field(ge=1, le=100_000), NUMBER] = 20  # of each actor in an update, after which all meet
+    """Threads that act and learn; 0 = one per core, or the next fewer that divide env.num_envs."""
+    rollouts: Annotated[int, Field(ge=1, le=100_000), NUMBER] = 20
+    """Of each actor in an update, after which all meet."""
 
     @property
     def rollouts_per_update(self) -> int:

@@ -1,4 +1,4 @@
-"""a2c doctor, envs."""
+"""a2c doctor, envs, config."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from a2c.cli.console import err, out, say
+from a2c.cli.options import AlgorithmOption, Assignments, EnvOption, complete_config
+from a2c.config import load_config
+from a2c.config.explain import explained
 
 
 def doctor(
@@ -53,6 +56,23 @@ def envs(
     out.print(table)
     out.print("Also: Catch, Bandit, Chain, any Gymnasium id with discrete actions, and module:Id-v0.")
     out.print("Scores: google-deepmind/dqn_zoo, mean score of a game; - where none is published.")
+
+
+def config(
+    preset: Annotated[
+        str | None,
+        typer.Argument(metavar="[PRESET]", help="A preset's name or a YAML file.", autocompletion=complete_config),
+    ] = None,
+    env: EnvOption = None,
+    algorithm: AlgorithmOption = None,
+    set_: Assignments = None,
+    diff: Annotated[bool, typer.Option("--diff", help="Only what differs from the defaults.")] = False,
+) -> None:
+    """Print every setting with its meaning, what is allowed and its default, as YAML that --config takes."""
+    settings, _ = load_config(
+        config=preset, env_id=env, overrides={"algorithm.name": algorithm}, assignments=set_ or []
+    )
+    print(explained(settings, only_changed=diff), end="")  # not rich, which would break lines
 
 
 def _score(score: float | None) -> str:

@@ -109,7 +109,9 @@ Vary = Annotated[str | None, typer.Option(metavar="KEY=A,B[,C]", help="One way o
 Envs = Annotated[
     list[str] | None, typer.Option(help="A game; may be repeated. Default: Catch.", autocompletion=complete_env)
 ]
-Threshold = Annotated[float | None, typer.Option(help="The return to reach. Default: the game's own, see docs/comparing.md.")]
+Threshold = Annotated[
+    float | None, typer.Option(help="The return to reach. Default: that of the game, see docs/comparing.md.")
+]
 OutDir = Annotated[Path | None, typer.Option("--out", help="The folder of results. Default: runs/compare-....")]
 
 

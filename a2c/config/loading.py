@@ -276,7 +276,7 @@ def _explain(error: ValidationError, values: Any, kind: type[AlgorithmSection]) 
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     if key in all_keys(kind):
         value = _value_at(values, key)
-        return f"{key}={shown(value)} is not allowed: it should be {allowed(_schema_of(key, kind))}.{more}"
+        return f"{key}={shown(value)} is not allowed: it should be {allowed(schema_of(key, kind))}.{more}"
     if first["type"] == "value_error":  # of a section or of all: keys that contradict each other
         return f"{first['msg'].removeprefix('Value error, ')}.{more}"
     if key in sections(kind):
@@ -292,7 +292,8 @@ def _value_at(values: Any, key: str) -> Any:
     return values
 
 
-def _schema_of(key: str, kind: type[AlgorithmSection]) -> dict[str, Any]:
+def schema_of(key: str, kind: type[AlgorithmSection]) -> dict[str, Any]:
+    """What a dotted key allows, as a JSON schema."""
     section, _, leaf = key.rpartition(".")
     owner: type[Section] = sections(kind)[section] if section else Config
     schema: dict[str, Any] = owner.model_json_schema()["properties"][leaf]
@@ -303,7 +304,7 @@ def _no_such_key(key: str, there: str, kind: type[AlgorithmSection]) -> str:
     own = [name for name, section in SECTIONS.items() if key in all_keys(section)]
     if own:
         return f"{there} is no key {shown(key)} of {kind.model_fields['name'].default}; it is one of {', '.join(own)}."
-    return f"{there} is no key {shown(key)}.{nearest(key[:80], all_keys(kind))} The README says where all keys stand."
+    return f"{there} is no key {shown(key)}.{nearest(key[:80], all_keys(kind))} `a2c config` lists all keys."
 
 
 def _no_section(name: str, value: Any, kind: type[AlgorithmSection]) -> str:

@@ -18,28 +18,38 @@ from a2c.extensions import is_extension
 class EnvConfig(Section):
     """The environment and everything between it and the agent."""
 
-    id: Text = "Pong"  # an Atari game, a toy (Catch, Bandit, Chain), any Gymnasium id, or module:Id-v0
-    backend: Literal["native", "wrappers"] = "native"  # ale-py's C++ vector env, or Gymnasium's wrapper stack
-    num_envs: Annotated[int, Field(ge=1, le=4096), NUMBER] = 16  # [zoo]
-    threads: Annotated[int, Field(ge=0, le=1024), NUMBER] = 0  # emulator threads; 0 = one per core
-    sticky_action_probability: Probability = 0.0  # [zoo]; 0.25 is Machado et al. 2018, see configs/machado.yaml
-    full_action_space: bool = False  # all 18 actions instead of the game's own
-    cut_on_life_loss: bool = True  # [zoo], [oa]: a lost life ends the return, never the game
-    reward_clipping: Literal["auto", "sign", "none"] = "auto"  # for the loss only; auto = sign on Atari [oa]
-    frame_skip: Annotated[int, Field(ge=1, le=1000), NUMBER] = 4  # [ale]
-    frame_stack: Annotated[int, Field(ge=1, le=15), NUMBER] = 4  # [ale]
-    screen_size: Annotated[int, Field(ge=16, le=210), NUMBER] = 84  # [ale]; pixels of each side
-    noop_max: Annotated[int, Field(ge=0, le=100_000), NUMBER] = 30  # [ale]
-    fire_reset: bool = True  # [oa]: a game that has FIRE starts with it
-    fire_on_life_loss: bool = (
-        True  # [oa]: where a game has FIRE, the step after a lost life does it, whatever was asked
-    )
-    # Atari: after this many steps an environment's next episode starts on a seed of its own; 0 = every episode does.
-    # To resume, all since the last seed is played again (half of it on average); a seed costs 65 ms of emulation.
+    id: Text = "Pong"
+    """An Atari game, a toy (Catch, Bandit, Chain), any Gymnasium id, or module:Id-v0."""
+    backend: Literal["native", "wrappers"] = "native"
+    """What plays Atari: ale-py's C++ environments, or Gymnasium's wrappers; they give the same pixels."""
+    num_envs: Annotated[int, Field(ge=1, le=4096), NUMBER] = 16
+    """Environments that are stepped together [zoo]."""
+    threads: Annotated[int, Field(ge=0, le=1024), NUMBER] = 0
+    """Emulator threads; 0 = one per core."""
+    sticky_action_probability: Probability = 0.0
+    """That the emulator repeats the action before [zoo]; 0.25 is Machado et al. 2018."""
+    full_action_space: bool = False
+    """All 18 actions in place of the game's own."""
+    cut_on_life_loss: bool = True
+    """A lost life ends the return, never the game [zoo], [oa]."""
+    reward_clipping: Literal["auto", "sign", "none"] = "auto"
+    """What the loss sees of rewards: their sign, or all; auto = sign on Atari [oa]."""
+    frame_skip: Annotated[int, Field(ge=1, le=1000), NUMBER] = 4
+    """Frames that an action is held [ale]."""
+    frame_stack: Annotated[int, Field(ge=1, le=15), NUMBER] = 4
+    """Screens that the network sees [ale]."""
+    screen_size: Annotated[int, Field(ge=16, le=210), NUMBER] = 84
+    """Pixels of each side of the screen that the network sees [ale]."""
+    noop_max: Annotated[int, Field(ge=0, le=100_000), NUMBER] = 30
+    """A game starts with 0 to noop_max - 1 idle frames, a FIRE counted [ale]."""
+    fire_reset: bool = True
+    """A game that has FIRE starts with it [oa]."""
+    fire_on_life_loss: bool = True
+    """In a game that has FIRE, the step after a lost life does it, whatever was asked [oa]."""
     reseed_after: NonNegativeInt = 10_000
-    max_frames_per_episode: Annotated[int, Field(ge=1, le=2**31 - 1), NUMBER] = (
-        108_000  # [ale]: 30 minutes at 60 frames a second
-    )
+    """Atari: after so many steps the next episode starts on a seed of its own; 0 = every episode does."""
+    max_frames_per_episode: Annotated[int, Field(ge=1, le=2**31 - 1), NUMBER] = 108_000
+    """A game is cut after so many: 30 minutes at 60 frames a second [ale]."""
 
 
 NETWORKS = ("auto", "nature", "small", "impala", "mlp")
@@ -55,48 +65,60 @@ def _network(name: str) -> str:
 class ModelConfig(Section):
     """The actor-critic network."""
 
-    # auto = nature for images, mlp for vectors
     name: Annotated[str, AfterValidator(_network), Field(json_schema_extra={"enum": [*NETWORKS, OWN_NETWORK]})] = "auto"
-    # scaled = x / 255 [oa]; standardized = each observation less its mean, over its standard deviation, which
-    # makes a ball of two pixels stand out from its background: Pong takes off in a third of the steps
+    """The network; auto = nature for images, mlp for vectors."""
     pixels: Literal["scaled", "standardized"] = "scaled"
-    # (filters, kernel, stride) of each convolution of nature and small; None = their own, made for 84 x 84
+    """scaled = x / 255 [oa]; standardized = each observation less its mean, over its standard deviation."""
     conv_layers: Annotated[tuple[tuple[Size, Size, Size], ...], Field(max_length=LAYERS)] | None = None
-    hidden_sizes: Annotated[tuple[Size, ...], Field(max_length=LAYERS)] = (64, 64)  # of the MLP
-    separate_value: bool = False  # the value function has layers of its own, of the same sizes, up to the observations
+    """(filters, kernel, stride) of each convolution of nature and small; null = their own, made for 84 x 84."""
+    hidden_sizes: Annotated[tuple[Size, ...], Field(max_length=LAYERS)] = (64, 64)
+    """Of the MLP."""
+    separate_value: bool = False
+    """The value function has layers of its own, of the same sizes, up to the observations."""
 
 
 class OptimizerConfig(Section):
     """The optimizer of the sum of the losses."""
 
-    name: Literal["rmsprop", "adam"] = "rmsprop"  # RMSProp as TF1 had it, see optimizer.py [oa]
-    learning_rate: Annotated[float, Field(gt=0, le=1000), NUMBER] = 7e-4  # [zoo]
-    schedule: Literal["constant", "linear"] = "constant"  # [zoo]; linear falls to 0 over the run [oa]
-    rho: Probability = 0.99  # RMSProp's decay [zoo]
-    beta_1: Annotated[float, Field(ge=0, lt=1), NUMBER] = 0.9  # Adam (Kingma and Ba 2015)
-    beta_2: Annotated[float, Field(ge=0, lt=1), NUMBER] = 0.999  # Adam
-    # bounded, so that what is applied is finite in float32 where the gradients are
-    epsilon: Annotated[float, Field(ge=1e-30, le=1e6), NUMBER] = 1e-5  # [zoo], [oa]
-    max_grad_norm: Annotated[float, Field(ge=1e-30, le=1e6), NUMBER] = 0.5  # [zoo], [oa]: global norm
-    # what to do where the loss or the gradients are not finite; the update is applied in neither case
+    name: Literal["rmsprop", "adam"] = "rmsprop"
+    """RMSProp as TF1 had it, see optimizer.py [oa]; or Adam (Kingma and Ba 2015)."""
+    learning_rate: Annotated[float, Field(gt=0, le=1000), NUMBER] = 7e-4
+    """At the start of the run [zoo]."""
+    schedule: Literal["constant", "linear"] = "constant"
+    """Of the learning rate [zoo]; linear falls to 0 over the run [oa]."""
+    rho: Probability = 0.99
+    """RMSProp's decay [zoo]."""
+    beta_1: Annotated[float, Field(ge=0, lt=1), NUMBER] = 0.9
+    """Adam's decay of the mean gradient."""
+    beta_2: Annotated[float, Field(ge=0, lt=1), NUMBER] = 0.999
+    """Adam's decay of the mean squared gradient."""
+    epsilon: Annotated[float, Field(ge=1e-30, le=1e6), NUMBER] = 1e-5
+    """Added to the root of the mean square, within it by RMSProp [zoo], [oa]."""
+    max_grad_norm: Annotated[float, Field(ge=1e-30, le=1e6), NUMBER] = 0.5
+    """Gradients are scaled down to this global norm [zoo], [oa]."""
     on_nan: Literal["stop", "skip"] = "stop"
+    """If loss or gradients are not finite: stop, or skip the update; it is applied in neither case."""
 
 
 class RuntimeConfig(Section):
     """How the maths is executed. Nothing here changes what is computed beyond rounding."""
 
     mode: Literal["graph", "eager", "xla"] = "graph"
+    """How the update is executed."""
     precision: Literal["float32", "mixed_bfloat16"] = "float32"
-    # exact: eager and graph give the same bits; auto = exact wherever that is possible (not under XLA or on a GPU)
+    """Of the network."""
     numerics: Literal["auto", "exact", "fast"] = "auto"
-    # TensorFlow's, 0 = one per core; Atari environments and batches are cut into as many parts, where it pays
+    """exact: eager and graph give the same bits; auto = exact wherever that is possible (not under XLA or on a GPU)."""
     threads: Annotated[int, Field(ge=0, le=1024), NUMBER] = 0
-    # mirrored: the devices of this machine share the environments; multiworker: every worker of a cluster has its own
+    """TensorFlow's; 0 = one per core. Atari environments and batches are cut into as many parts, if it pays."""
     strategy: Literal["none", "mirrored", "multiworker"] = "none"
-    workers: Annotated[int, Field(ge=1, le=65_536), NUMBER] = 1  # of multiworker: the cluster says it, a run keeps it
-    # of each process; 0 = one for each GPU. Without any, mirrored tries it out on virtual devices of the processor.
+    """mirrored: the devices of this machine share the environments; multiworker: every worker has its own."""
+    workers: Annotated[int, Field(ge=1, le=65_536), NUMBER] = 1
+    """Of multiworker: the cluster says how many, and a run keeps them."""
     replicas: Annotated[int, Field(ge=0, le=1024), NUMBER] = 0
-    cluster_wait_minutes: NonNegative = 10.0  # for all workers to be there
+    """Of each process; 0 = one for each GPU. Without any, mirrored tries virtual devices of the processor."""
+    cluster_wait_minutes: NonNegative = 10.0
+    """For all workers to be there."""
 
     @model_validator(mode="after")
     def _xla_is_never_exact(self) -> RuntimeConfig:
@@ -127,9 +149,11 @@ class LoggingConfig(Section):
     """The line of metrics."""
 
     every_updates: PositiveInt = 100
+    """Updates between two lines of metrics."""
     tensorboard: bool = True
-    # of all weights, in TensorBoard, at every such line: some 0.03 s for the 1.7 M weights of nature
+    """Write the lines for TensorBoard too."""
     histograms: bool = False
+    """Of all weights, in TensorBoard, at every line: some 0.03 s for the 1.7 M weights of nature."""
 
     @model_validator(mode="after")
     def _histograms_go_to_tensorboard(self) -> LoggingConfig:
@@ -144,17 +168,24 @@ class CheckpointConfig(Section):
     """What is kept to go on from."""
 
     every_updates: PositiveInt = 2_000
-    every_minutes: NonNegative = 10.0  # as well, where updates are slow; 0 = by updates alone
-    keep: PositiveInt = 3  # the last N; the best by episode return is kept besides
+    """Updates between two checkpoints."""
+    every_minutes: NonNegative = 10.0
+    """Minutes between two checkpoints, if updates are slow; 0 = by updates alone."""
+    keep: PositiveInt = 3
+    """The last so many are kept, and the best by episode return besides."""
 
 
 class EvaluationConfig(Section):
     """Whole games played beside training, on environments of their own."""
 
-    every_env_steps: NonNegativeInt = 0  # 0 = only at the end
-    episodes: NonNegativeInt = 0  # 0 = none
-    greedy: bool = False  # the published A2C scores are of the sampled policy
-    video: bool = True  # the start of the median game for TensorBoard, where the environment has pictures
+    every_env_steps: NonNegativeInt = 0
+    """Agent steps between two evaluations; 0 = only at the end."""
+    episodes: NonNegativeInt = 0
+    """Whole games of an evaluation; 0 = no evaluations."""
+    greedy: bool = False
+    """Take the most probable action; the published A2C scores are of the sampled policy."""
+    video: bool = True
+    """Show the start of the median game in TensorBoard, if the environment has pictures."""
 
 
 def _of_its_name(value: Any) -> Any:
@@ -169,7 +200,9 @@ class Config(Section):
     """Everything that decides a training run."""
 
     seed: NonNegativeInt = 0
-    total_env_steps: PositiveInt = 10_000_000  # agent steps over all environments [zoo]; times frame_skip = frames
+    """Of everything random: the same configuration and seed give the same bits."""
+    total_env_steps: PositiveInt = 10_000_000
+    """Agent steps over all environments [zoo]; times frame_skip = frames."""
     env: EnvConfig = EnvConfig()
     model: ModelConfig = ModelConfig()
     algorithm: AnyAlgorithm = A2CSection()

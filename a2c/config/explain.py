@@ -1,0 +1,73 @@
+"""Every setting of a configuration with its meaning, what is allowed, and its default: YAML that `--config` takes."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+import yaml
+
+from a2c.algorithms.sections import SECTIONS
+from a2c.config.loading import dump_config, schema_of
+from a2c.config.messages import allowed
+from a2c.config.schema import Config, sections
+from a2c.config.types import Section
+
+SOURCES = {
+    "[zoo]": "DLR-RM/rl-baselines3-zoo, hyperparams/*.yml, atari",
+    "[oa]": "openai/baselines",
+    "[sb3]": "Stable-Baselines3-contrib",
+    "[ale]": "ALE's AtariPreprocessing as Gymnasium documents it",
+    "[a3c]": "Mnih et al. 2016, arXiv 1602.01783",
+    "[trpo]": "Schulman et al. 2015, arXiv 1502.05477, appendix C",
+}
+
+
+def explained(config: Config, *, only_changed: bool = False) -> str:
+    """The settings as YAML, each below its explanation.
+
+    Args:
+        config: whose values are shown.
+        only_changed: leave out what has its default.
+    """
+    own = {key: field.default for key, field in type(config.algorithm).model_fields.items()}
+    defaults = {**dump_config(Config()), "algorithm": own}
+    lines: list[str] = []
+    for name, value in dump_config(config).items():
+        if not isinstance(value, dict):
+            lines += _setting(config, name, value, defaults[name], only_changed=only_changed)
+            continue
+        found = [
+            f"  {line}"
+            for key, each in value.items()
+            for line in _setting(config, f"{name}.{key}", each, defaults[name][key], only_changed=only_changed)
+        ]
+        lines += [f"{name}:", *found] if found else []
+    text = "\n".join(lines)
+    legend = [f"# {mark} {source}" for mark, source in SOURCES.items() if mark in text]
+    return "\n".join([*legend, *lines]) + "\n"
+
+
+def _setting(config: Config, key: str, value: Any, default: Any, *, only_changed: bool) -> list[str]:
+    section, _, leaf = key.rpartition(".")
+    kind = type(config.algorithm)
+    may_be = ", ".join(SECTIONS) + " or module:Class"
+    if key == "algorithm.name":  # its section allows its own name alone, which is its default too
+        default = Config().algorithm.name
+    else:
+        may_be = allowed(schema_of(key, kind)).removesuffix(f" to {2**63 - 1}")  # the largest integer is no limit
+    if only_changed and value == default:
+        return []
+    text = f"{_meaning(sections(kind).get(section, Config), leaf)} Allowed: {may_be}. Default: {_yaml(default)}."
+    return [*textwrap.wrap(text, 114, initial_indent="# ", subsequent_indent="# "), f"{leaf}: {_yaml(value)}"]
+
+
+def _meaning(owner: type[Section], key: str) -> str:
+    """What the key's own section says of it, else the section that this one is made from."""
+    fields = (base.model_fields.get(key) for base in owner.__mro__ if issubclass(base, Section))
+    return next((field.description for field in fields if field and field.description), "")
+
+
+def _yaml(value: Any) -> str:
+    """On one line."""
+    return yaml.safe_dump(value, default_flow_style=True, width=10**6).removesuffix("...\n").strip()
