@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 from io import TextIOWrapper
@@ -14,7 +15,7 @@ from typer.exceptions import TyperException
 from a2c import __version__
 from a2c.cli import examining, judging, showing, training
 from a2c.cli.console import drop_output, fail, out
-from a2c.config import UserError
+from a2c.config import UserError, nearest_key
 
 app = typer.Typer(
     help="Train, evaluate and compare advantage actor-critic agents on Atari games.",
@@ -38,7 +39,7 @@ def main() -> None:
         message = error.format_message()
         if not message:
             sys.exit(2)  # no command: the help has been printed
-        fail(f"{message.rstrip('.')}; see `a2c --help`.")
+        fail(f"{_plain(message).rstrip('.')}{_setting_for(error)}; see `{_command(error)} --help`.")
     except (typer.Abort, KeyboardInterrupt):
         sys.exit(130)
     except BrokenPipeError:
@@ -47,6 +48,35 @@ def main() -> None:
         sys.exit(128 + signal.SIGPIPE)
     except OSError as error:
         fail(f"{error.filename or 'a file'}: {error.strerror or error}.")
+
+
+# the words of a library, and ours
+_WORDS = (
+    (r"Value error, ", ""),
+    (r"Input should be a valid integer, unable to parse string as an integer", "it should be a whole number"),
+    (r"Input should be a valid number, unable to parse string as a number", "it should be a number"),
+    (r"Input should be greater than or equal to (\S+)", r"it should be \1 or more"),
+    (r"Input should be less than or equal to (\S+)", r"it should be \1 or less"),
+)
+
+
+def _plain(message: str) -> str:
+    for theirs, ours in _WORDS:
+        message = re.sub(theirs, ours, message)
+    return message
+
+
+def _setting_for(error: TyperException) -> str:
+    """The setting that somebody may have meant by an option that there is not."""
+    option = str(getattr(error, "option_name", "") or "").lstrip("-").replace("-", "_")
+    key = nearest_key(option) if option and _command(error) != "a2c" else None
+    return f"; the setting {key} is changed by --set {key}=..." if key else ""
+
+
+def _command(error: TyperException) -> str:
+    """What was called, such as `a2c train`."""
+    context = getattr(error, "ctx", None)
+    return "a2c " + context.info_name if context is not None and context.parent is not None else "a2c"
 
 
 def print_version(wanted: bool) -> None:

@@ -34,6 +34,7 @@ from a2c.cli.options import (
     Steps,
     Targets,
     Threshold,
+    TimedSteps,
     TrustedAlgorithm,
     TrustedEnv,
     TrustedModel,
@@ -160,9 +161,7 @@ def bench(
     config: ConfigOption = None,
     env: EnvOption = None,
     algorithm: AlgorithmOption = None,
-    steps: Annotated[
-        int | None, typer.Option(min=1, help="Agent steps to time. Default: 40,000, or 10 updates if they are more.")
-    ] = None,
+    steps: TimedSteps = None,
     eager: Eager = False,
     mode: ModeOption = None,
     set_: Assignments = None,

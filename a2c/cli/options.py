@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -42,7 +43,27 @@ def complete_algorithm(incomplete: str) -> list[str]:
     return [name for name in SECTIONS if name.startswith(incomplete)]
 
 
-Steps = Annotated[int | None, typer.Option("--steps", min=1, help="Agent steps over all environments.")]
+def number_of_steps(text: str | int) -> int:
+    """`2000000`, `2_000_000`, `2e6` or `2M`."""
+    found = re.fullmatch(r"([\d_]*\.?\d+(?:[eE]\d{1,2})?)([kKM]?)", str(text).strip())
+    number = float(found[1]) * {"": 1, "k": 1e3, "K": 1e3, "M": 1e6}[found[2]] if found else 0.0
+    if not (number.is_integer() and 1 <= number < 2**63):
+        raise typer.BadParameter(
+            f"{shown(text)} is not allowed: it should be a whole number from 1, such as 500k or 2M"
+        )
+    return int(number)
+
+
+def steps_option(help_: str) -> Any:
+    """The option --steps."""
+    return typer.Option("--steps", parser=number_of_steps, metavar="N", help=help_)
+
+
+Steps = Annotated[int | None, steps_option("Agent steps over all environments, such as 500k or 2M.")]
+NewTotal = Annotated[int | None, steps_option("A new total of agent steps. Default: as started.")]
+TimedSteps = Annotated[
+    int | None, steps_option("Agent steps to time. Default: 40,000, or 10 updates if they are more.")
+]
 TrustedEnv = Annotated[
     str | None,
     typer.Option("--env", help="Its environment; must be said where it is module:Id, since that runs code."),

@@ -24,6 +24,7 @@ from a2c.cli.options import (
     Jobs,
     ModelOption,
     ModeOption,
+    NewTotal,
     OnNan,
     Quiet,
     RayCluster,
@@ -104,7 +105,7 @@ def resume(
     env: TrustedEnv = None,
     algorithm: TrustedAlgorithm = None,
     model: TrustedModel = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="A new total of agent steps. Default: as started.")] = None,
+    steps: NewTotal = None,
     on_nan: OnNan = None,
     quiet: Quiet = False,
 ) -> None:

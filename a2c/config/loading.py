@@ -304,7 +304,19 @@ def _no_such_key(key: str, there: str, kind: type[AlgorithmSection]) -> str:
     own = [name for name, section in SECTIONS.items() if key in all_keys(section)]
     if own:
         return f"{there} is no key {shown(key)} of {kind.model_fields['name'].default}; it is one of {', '.join(own)}."
-    return f"{there} is no key {shown(key)}.{nearest(key[:80], all_keys(kind))} `a2c config` lists all keys."
+    meant = nearest_key(key)
+    hint = f" Did you mean {meant}?" if meant in all_keys(kind) else nearest(key[:80], all_keys(kind))
+    return f"{there} is no key {shown(key)}.{hint} `a2c config` lists all keys."
+
+
+def nearest_key(word: str) -> str | None:
+    """The setting that `learning_rate`, `lr`, its initials, or either of them after its section means."""
+    section, _, leaf = word.rpartition(".")
+    for key in sorted({key for each in SECTIONS.values() for key in all_keys(each)}):
+        owner, _, name = key.rpartition(".")
+        if section in ("", owner) and leaf in (name, "".join(part[0] for part in name.split("_"))):
+            return key
+    return None
 
 
 def _no_section(name: str, value: Any, kind: type[AlgorithmSection]) -> str:

@@ -270,6 +270,8 @@ def registered_spec(env_id: str) -> gym.envs.registration.EnvSpec:
     Raises:
         UserError: if there is no such environment.
     """
+    if not env_id.strip():
+        raise UserError("env.id is empty; name a game such as Pong (`a2c envs` lists them), or another environment.")
     module, _, name = TOYS.get(env_id, env_id).rpartition(":")
     if module:
         try:
