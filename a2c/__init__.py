@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from a2c.config import Config, UserError, load_config
 from a2c.extensions import trust
+from a2c.quiet import quietly
 
 if TYPE_CHECKING:
     from a2c.evaluation.evaluate import EvalResult, evaluate
@@ -36,6 +37,4 @@ def __getattr__(name: str) -> Any:
     """Import what needs TensorFlow only when it is asked for (PEP 562)."""
     if name not in _LAZY:
         raise AttributeError(f"module 'a2c' has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"a2c.{_LAZY[name]}"), name)
+    return getattr(quietly(f"a2c.{_LAZY[name]}"), name)

@@ -166,6 +166,13 @@ def test_a_mistake_is_one_sentence_on_stderr_and_exit_code_2(tmp_path, monkeypat
 
 
 @pytest.mark.integration
+@pytest.mark.integration
+def test_the_package_is_imported_without_chatter():
+    code = "from a2c import evaluate, train; print(train.__name__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("train\n", "")
+
+
 def test_a_mistake_prints_no_chatter_and_no_traceback(tmp_path):
     """In a process of its own, in which TensorFlow starts."""
     command = [sys.executable, "-m", "a2c", "train", "--env", "Qbert", "--set", "env.screen_size=20"]

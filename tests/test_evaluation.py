@@ -1,6 +1,7 @@
 """Evaluation: which games count, what is said of their scores, and what may stand beside them."""
 
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import asdict, replace
@@ -175,6 +176,21 @@ def test_a_folder_of_runs_means_all_of_them(run_cli, tmp_path, breakout):
     for result, row in zip(results, rows[1:], strict=False):
         assert row[0] == result["checkpoint"]
         assert f"{result['mean']:.2f}" in row
+
+
+def test_a_damaged_run_of_a_folder_is_passed_over(run_cli, tmp_path, breakout):
+    trained(tmp_path / "good", env={"id": "Catch"})
+    shutil.copytree(tmp_path / "good", tmp_path / "damaged")
+    for file in (tmp_path / "damaged" / "checkpoints").iterdir():
+        file.write_bytes(b"nonsense")
+    done = run_cli("eval", tmp_path, "--episodes", "2", "--json", tmp_path / "e.json")
+    assert done.returncode == 1
+    assert "damaged is passed over" in " ".join(done.stderr.split())
+    assert [result["checkpoint"] for result in json.loads((tmp_path / "e.json").read_text())] == [
+        str(tmp_path / "good")
+    ]
+    named = run_cli("eval", tmp_path / "good", tmp_path / "damaged", "--episodes", "2")
+    assert (named.returncode, named.stdout) == (2, "")
 
 
 def test_every_mistake_is_found_before_the_first_game(tmp_path, breakout):

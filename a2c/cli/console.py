@@ -1,14 +1,10 @@
-"""What commands print on: the two consoles, one sentence for a mistake, and imports that stay quiet."""
+"""What commands print on: the two consoles, and one sentence for a mistake."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
-from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
@@ -29,26 +25,6 @@ def fail(sentence: str, code: int = 2) -> None:
     """Print one sentence on stderr and exit."""
     warn(" ".join(sentence.split()))
     sys.exit(code)
-
-
-def quietly(module: str) -> Any:
-    """Import a module that imports TensorFlow, whose C++ start-up chatter would go to stderr."""
-    with _silenced_stderr():
-        return import_module(module)
-
-
-@contextlib.contextmanager
-def _silenced_stderr() -> Iterator[None]:
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    sys.stderr.flush()
-    kept = os.dup(2)
-    try:
-        with Path(os.devnull).open("wb") as nothing:
-            os.dup2(nothing.fileno(), 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
 
 
 def drop_output() -> None:

@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from a2c.cli.console import err, out, quietly, say, warn, wide
+from a2c.cli.console import err, out, say, warn, wide
 from a2c.cli.options import (
     AlgorithmOption,
     Assignments,
@@ -46,6 +46,7 @@ from a2c.cli.options import (
 )
 from a2c.cli.places import place_of
 from a2c.config import UserError, load_config
+from a2c.quiet import quietly
 from a2c.run.files import demand_there
 
 if TYPE_CHECKING:
@@ -75,7 +76,10 @@ def eval_(
     seed: EvaluationSeed = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Play whole games with raw scores: one agent in full, several as a table."""
+    """Play whole games with raw scores: one agent in full, several as a table.
+
+    A run of a folder that cannot be played is passed over, and the exit code is 1.
+    """
     trust_named(algorithm, model)
     check_target(json_file)
     for path in paths:
@@ -83,19 +87,27 @@ def eval_(
     evaluation, lookup = quietly("a2c.evaluation.evaluate"), quietly("a2c.run.lookup")
     runs = list(dict.fromkeys(run for path in paths for run in lookup.find_runs(path)))
     environment = {"env_id": env, "protocol": protocol}
-    # every mistake is found before the first game
-    defaults = [evaluation.games_to_play(run, **environment) for run in runs]
+    defaults: dict[Path, int] = {}
+    for run in runs:  # every mistake is found before the first game
+        try:
+            defaults[run] = evaluation.games_to_play(run, **environment)
+        except UserError as error:
+            if run in paths or len(runs) == 1:
+                raise
+            warn(f"{str(error).rstrip('.')}: {run} is passed over.")
     results = [
         _evaluate(evaluation, run, episodes or default, greedy=greedy, seed=seed, **environment)
-        for run, default in zip(runs, defaults, strict=True)
+        for run, default in defaults.items()
     ]
     alone = runs == paths and len(runs) == 1
     if json_file is not None:
         evaluation.write_results(results[0] if alone else results, json_file)
     if alone:
         print_evaluation(results[0])
-    else:
+    elif results:
         _print_evaluations(results)
+    if len(results) < len(runs):
+        raise typer.Exit(1)
 
 
 def compare(

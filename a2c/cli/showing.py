@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from rich.table import Table
 
-from a2c.cli.console import err, out, quietly, say, warn
+from a2c.cli.console import err, out, say, warn
 from a2c.cli.options import (
     EvaluationSeed,
     Greedy,
@@ -24,6 +24,7 @@ from a2c.cli.options import (
     trust_named,
 )
 from a2c.config import UserError
+from a2c.quiet import quietly
 from a2c.run.files import demand_there
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from a2c.cli.console import drop_output, out, quietly, say, warn
+from a2c.cli.console import drop_output, out, say, warn
 from a2c.cli.judging import print_evaluation
 from a2c.cli.options import (
     AlgorithmOption,
@@ -40,6 +40,7 @@ from a2c.cli.options import (
 )
 from a2c.cli.places import place_of
 from a2c.config import Config, UserError, changed, env_slug, load_config
+from a2c.quiet import quietly
 from a2c.run.files import demand_there
 
 if TYPE_CHECKING:
