@@ -129,7 +129,7 @@ def test_jobs_whose_parent_was_killed_still_hold_the_lock(tmp_path):
 
 @pytest.mark.parametrize(("number", "error"), [(signal.SIGTERM, SystemExit), (signal.SIGINT, KeyboardInterrupt)])
 def test_a_signal_does_not_cut_the_display_short(tmp_path, number, error):
-    """An exception in the middle of it would leave the lock of a live view taken, and its thread would wait for ever."""
+    """An exception in the middle of it would leave the lock of a live view taken, for which its thread would wait."""
     shown = []
 
     def show(done: int) -> None:
