@@ -162,6 +162,7 @@ def test_published_scores_never_stand_beside_another_protocol():
 # --- several agents, and mistakes ------------------------------------------------------------------------------------
 
 
+@pytest.mark.integration
 def test_a_folder_of_runs_means_all_of_them(run_cli, tmp_path, breakout):
     for name in ("b", "deep/er/a"):
         trained(tmp_path / name, env={"id": "Catch"})

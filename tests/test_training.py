@@ -121,6 +121,7 @@ def test_a_resumed_run_has_the_bits_of_one_never_stopped(tmp_path, env_id):
     assert_same_bits(tmp_path / "whole", stopped)
 
 
+@pytest.mark.integration
 def test_a_killed_run_goes_on_from_its_checkpoint_and_drops_the_lines_beyond_it(tmp_path):
     """SIGKILL, no farewell: metrics reach further than the checkpoint, be it the one of the start."""
     config = small_config(env={"id": "Catch"}, checkpoint={"keep": 100}, logging={"histograms": True})

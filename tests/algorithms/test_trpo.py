@@ -154,7 +154,10 @@ def test_the_fisher_product_is_that_of_the_explicit_matrix():
         np.testing.assert_allclose(found, matrix @ v, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("model", [CONV, IMPALA], ids=["conv", "impala"])
+@pytest.mark.parametrize(
+    "model",
+    [pytest.param(CONV, id="conv"), pytest.param(IMPALA, id="impala", marks=pytest.mark.integration)],
+)
 def test_the_fisher_product_goes_through_every_layer(model):
     """v^T F v is the variance of J v under the policy, with J v by forward differentiation."""
     step = trpo(model=model, space=PIXELS).steps["policy"]

@@ -152,7 +152,7 @@ def test_a_folder_is_taken_only_for_the_comparison_it_holds(tmp_path, monkeypatc
         (["--eager", "--env", "Pong", "--env", "Qbert"], "give --env once"),
         (["--eager", "--env", "Pongg"], "There is no environment 'Pongg'"),
         (["--eager", "--set", "model.name=mlp"], "model.name=mlp does not fit"),
-        (["--eager", "--seeds", "0"], "should be greater than or equal to 1"),
+        (["--eager", "--seeds", "0"], "it should be 1 or more"),
         (["--vary", "optimizer.rat=1,2"], "There is no key 'optimizer.rat'"),
         (["--vary", "optimizer.name=adam,sgd"], "optimizer.name='sgd' is not allowed"),
         (["--vary", "optimizer.name=adam"], "is not of the form key=a,b"),

@@ -110,7 +110,7 @@ def test_discrete_observations_become_one_hot_float32(env_id: str, size: int) ->
         ("Cach", "Did you mean Catch"),
         ("CartPole-v99", "Did you mean CartPole-v1"),
         ("nothing_at_all_like_it", "allowed are Atari games, the toys Catch, Bandit, Chain"),
-        ("", "There is no environment"),
+        ("", "env.id is empty"),
         ("Pendulum-v1", "only a Discrete action space is allowed"),
         ("no_such_module:Some-v0", "The module 'no_such_module' of 'no_such_module:Some-v0' cannot be imported"),
         ("broken_env:Some-v0", "ZeroDivisionError"),
@@ -156,7 +156,7 @@ def test_an_id_is_looked_up_without_running_a_users_module(env_id: str) -> None:
     demand_env(env_id)
 
 
-@pytest.mark.parametrize("env_id", ["Pongg", "CartPole-v9", "", "a2c/Nothing-v0"])
+@pytest.mark.parametrize("env_id", ["Pongg", "CartPole-v9", "a2c/Nothing-v0"])
 def test_an_id_that_no_environment_has_is_refused(env_id: str) -> None:
     with pytest.raises(UserError, match=f"^There is no environment '{env_id}'"):
         demand_env(env_id)

@@ -163,7 +163,7 @@ def test_a_greedy_game_takes_the_most_probable_action():
     np.testing.assert_array_equal(thoughts.probabilities.argmax(axis=1), game.actions)
 
 
-@pytest.mark.parametrize("cut", [True, False])
+@pytest.mark.parametrize("cut", [True, pytest.param(False, marks=pytest.mark.integration)])
 def test_what_came_is_what_the_values_are_trained_on(cut):
     """By hand, from the last step to the first; Breakout's rewards of 4 and 7 count as 1, and a lost life as an end."""
     config = small_config(env={"id": "Breakout", "cut_on_life_loss": cut}, runtime=EAGER)
