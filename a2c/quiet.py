@@ -13,6 +13,8 @@ from typing import Any
 
 def quietly(module: str) -> Any:
     """Import a module that imports TensorFlow, whose C++ start-up chatter would go to stderr."""
+    if module in sys.modules:
+        return sys.modules[module]
     with _silenced_stderr():
         return import_module(module)
 

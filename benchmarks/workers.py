@@ -90,7 +90,7 @@ def work(env: str, preset: str, updates: int, file: Path) -> None:
     os.sched_setaffinity(0, {cores[0]})  # one worker alone would have them all
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
-    from a2c.cli.console import quietly
+    from a2c.quiet import quietly
 
     quietly("a2c.algorithms.algorithm")  # without TensorFlow's words
 

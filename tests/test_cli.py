@@ -15,6 +15,7 @@ from conftest import small_config
 import a2c
 from a2c.algorithms.algorithm import Update
 from a2c.cli import main
+from a2c.cli.options import number_of_steps
 from a2c.run.training import Run, train
 
 
@@ -100,6 +101,14 @@ def test_shell_completion_knows_games_presets_and_keys(typed, offered):
 
 
 @pytest.mark.parametrize(
+    ("text", "steps"),
+    [("1500", 1500), ("1_500", 1500), ("1.5e3", 1500), ("8.2M", 8_200_000), ("1.005K", 1005), (2**63 - 1, 2**63 - 1)],
+)
+def test_steps_may_be_written_as_people_write_them(text, steps):
+    assert number_of_steps(text) == steps
+
+
+@pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (["train", "--env", "Pongg"], "Did you mean Pong"),
@@ -120,6 +129,10 @@ def test_shell_completion_knows_games_presets_and_keys(typed, offered):
         (["train", "--env", "Pong", "--set", "optimizer.lr=1"], "Did you mean optimizer.learning_rate?"),
         (["train", "--steps", "3Q"], "'3Q' is not allowed: it should be a whole number from 1, such as 500k or 2M"),
         (["train", "--steps", "0.5"], "--steps"),
+        (["train", "--steps", "_5"], "--steps"),
+        (["train", "--seed"], "requires an argument; see `a2c"),
+        (["train", "-e", "Pong"], "No such option: -e; see `a2c train --help`"),
+        (["resume", "r", "--lr", "1"], "; see `a2c resume --help`"),
         (["train", "--steps", "1e99"], "--steps"),
         (["train", "--seed", "x"], "it should be a whole number; see `a2c train --help`"),
         (["resume", "nothing"], "There is no run folder or checkpoint nothing"),
@@ -166,13 +179,13 @@ def test_a_mistake_is_one_sentence_on_stderr_and_exit_code_2(tmp_path, monkeypat
 
 
 @pytest.mark.integration
-@pytest.mark.integration
 def test_the_package_is_imported_without_chatter():
     code = "from a2c import evaluate, train; print(train.__name__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.stderr) == ("train\n", "")
 
 
+@pytest.mark.integration
 def test_a_mistake_prints_no_chatter_and_no_traceback(tmp_path):
     """In a process of its own, in which TensorFlow starts."""
     command = [sys.executable, "-m", "a2c", "train", "--env", "Qbert", "--set", "env.screen_size=20"]

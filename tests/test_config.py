@@ -3,11 +3,12 @@
 import re
 from itertools import pairwise
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import yaml
 
-from a2c.algorithms.sections import SECTIONS
+from a2c.algorithms.sections import SECTIONS, AlgorithmSection
 from a2c.config import (
     SCHEMA,
     Config,
@@ -330,3 +331,19 @@ def test_config_prints_what_differs(run_cli):
     assert values["algorithm"]["name"] == "ppo"
     assert "gamma" not in values["algorithm"]
     assert found.returncode == 0
+
+
+class OwnSection(AlgorithmSection):
+    """With kinds of settings that no section here has."""
+
+    IMPLEMENTATION = "mine:Mine"
+    name: Literal["mine"] = "mine"
+    text: str
+    sizes: tuple[int, ...] = (1,)
+    pair: dict[str, int] | None = None
+
+
+def test_a_users_own_settings_are_explained_as_far_as_they_go():
+    text = explained(Config(algorithm=OwnSection(text="x")))
+    assert "# Allowed: a text.\n  text: x\n" in text
+    assert "sizes: [1]" in text

@@ -137,6 +137,8 @@ class PPOSection(ActorCriticSection):
     """T: steps of each environment that are collected before something is learned [zoo]."""
     gae_lambda: Probability = 0.95
     """Of GAE (Schulman et al. 2016); 1 = n-step returns."""
+    value_loss_coef: NonNegative = 0.25
+    """Weight of the mean squared error of the values [oa]."""
     normalize_advantages: bool = True
     """Shift and scale the advantages of each minibatch to mean 0 and standard deviation 1, as in baselines."""
     num_epochs: Annotated[int, Field(ge=1, le=1000), NUMBER] = 4

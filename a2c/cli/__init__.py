@@ -67,9 +67,13 @@ def _plain(message: str) -> str:
 
 
 def _setting_for(error: TyperException) -> str:
-    """The setting that somebody may have meant by an option that there is not."""
+    """The setting that somebody may have meant by an option that there is not, if the command changes settings."""
     option = str(getattr(error, "option_name", "") or "").lstrip("-").replace("-", "_")
-    key = nearest_key(option) if option and _command(error) != "a2c" else None
+    command = getattr(getattr(error, "ctx", None), "command", None)
+    changes_settings = any("--set" in parameter.opts for parameter in getattr(command, "params", ()))
+    if len(option) < 2 or not changes_settings or "No such option" not in error.format_message():
+        return ""
+    key = nearest_key(option)
     return f"; the setting {key} is changed by --set {key}=..." if key else ""
 
 

@@ -88,12 +88,14 @@ def eval_(
     runs = list(dict.fromkeys(run for path in paths for run in lookup.find_runs(path)))
     environment = {"env_id": env, "protocol": protocol}
     defaults: dict[Path, int] = {}
+    passed_over: list[UserError] = []
     for run in runs:  # every mistake is found before the first game
         try:
             defaults[run] = evaluation.games_to_play(run, **environment)
         except UserError as error:
-            if run in paths or len(runs) == 1:
+            if run in paths or len(passed_over) + 1 == len(runs):  # or none is left
                 raise
+            passed_over.append(error)
             warn(f"{str(error).rstrip('.')}: {run} is passed over.")
     results = [
         _evaluate(evaluation, run, episodes or default, greedy=greedy, seed=seed, **environment)
@@ -104,9 +106,9 @@ def eval_(
         evaluation.write_results(results[0] if alone else results, json_file)
     if alone:
         print_evaluation(results[0])
-    elif results:
+    else:
         _print_evaluations(results)
-    if len(results) < len(runs):
+    if passed_over:
         raise typer.Exit(1)
 
 

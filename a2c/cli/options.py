@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -45,9 +46,9 @@ def complete_algorithm(incomplete: str) -> list[str]:
 
 def number_of_steps(text: str | int) -> int:
     """`2000000`, `2_000_000`, `2e6` or `2M`."""
-    found = re.fullmatch(r"([\d_]*\.?\d+(?:[eE]\d{1,2})?)([kKM]?)", str(text).strip())
-    number = float(found[1]) * {"": 1, "k": 1e3, "K": 1e3, "M": 1e6}[found[2]] if found else 0.0
-    if not (number.is_integer() and 1 <= number < 2**63):
+    found = re.fullmatch(r"(\d[\d_]*(?:\.\d+)?(?:[eE]\d{1,2})?)([kKM]?)", str(text).strip())
+    number = Decimal(found[1].replace("_", "")) * {"": 1, "k": 1000, "K": 1000, "M": 10**6}[found[2]] if found else 0
+    if number != int(number) or not 1 <= number < 2**63:
         raise typer.BadParameter(
             f"{shown(text)} is not allowed: it should be a whole number from 1, such as 500k or 2M"
         )

@@ -6,6 +6,7 @@ import textwrap
 from typing import Any
 
 import yaml
+from pydantic_core import PydanticUndefined, to_jsonable_python
 
 from a2c.algorithms.sections import SECTIONS
 from a2c.config.loading import dump_config, schema_of
@@ -30,18 +31,19 @@ def explained(config: Config, *, only_changed: bool = False) -> str:
         config: whose values are shown.
         only_changed: leave out what has its default.
     """
-    own = {key: field.default for key, field in type(config.algorithm).model_fields.items()}
+    fields = type(config.algorithm).model_fields
+    own = {key: to_jsonable_python(field.default) for key, field in fields.items() if not field.is_required()}
     defaults = {**dump_config(Config()), "algorithm": own}
     lines: list[str] = []
     for name, value in dump_config(config).items():
         if not isinstance(value, dict):
             lines += _setting(config, name, value, defaults[name], only_changed=only_changed)
             continue
-        found = [
-            f"  {line}"
-            for key, each in value.items()
-            for line in _setting(config, f"{name}.{key}", each, defaults[name][key], only_changed=only_changed)
-        ]
+        found: list[str] = []
+        for key, each in value.items():
+            default = defaults[name].get(key, PydanticUndefined)
+            setting = _setting(config, f"{name}.{key}", each, default, only_changed=only_changed)
+            found += [f"  {line}" for line in setting]
         lines += [f"{name}:", *found] if found else []
     text = "\n".join(lines)
     legend = [f"# {mark} {source}" for mark, source in SOURCES.items() if mark in text]
@@ -58,7 +60,9 @@ def _setting(config: Config, key: str, value: Any, default: Any, *, only_changed
         may_be = allowed(schema_of(key, kind)).removesuffix(f" to {2**63 - 1}")  # the largest integer is no limit
     if only_changed and value == default:
         return []
-    text = f"{_meaning(sections(kind).get(section, Config), leaf)} Allowed: {may_be}. Default: {_yaml(default)}."
+    text = f"{_meaning(sections(kind).get(section, Config), leaf)} Allowed: {may_be}.".lstrip()
+    if default is not PydanticUndefined:  # which a key of a user's own section may be
+        text += f" Default: {_yaml(default)}."
     return [*textwrap.wrap(text, 114, initial_indent="# ", subsequent_indent="# "), f"{leaf}: {_yaml(value)}"]
 
 

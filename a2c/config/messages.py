@@ -54,12 +54,16 @@ def allowed(schema: dict[str, Any]) -> str:
         return f"{', '.join(others)} or {last}"
     if "anyOf" in schema:
         return " or ".join(allowed(option) for option in reversed(schema["anyOf"]))  # null first, it is short
-    kind = schema["type"]
+    kind = schema.get("type")
     if kind == "string":
-        return f"a text of at most {schema['maxLength']} printable characters"
+        return f"a text of at most {schema['maxLength']} printable characters" if "maxLength" in schema else "a text"
     if kind == "array":
         items = schema.get("prefixItems")
+        if items is None and "maxItems" not in schema:
+            return "a list"
         count, item = (f"{len(items)}", items[0]) if items else (f"at most {schema['maxItems']}", schema["items"])
         return f"a list of {count}, each {allowed(item)}"
+    if kind not in _KINDS or "const" in schema:  # of a user's own section
+        return str(schema.get("const", "what its section says"))
     bounds = "".join(f" {word} {schema[name]}" for name, word in _BOUNDS.items() if name in schema)
     return _KINDS[kind] + bounds

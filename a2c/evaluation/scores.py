@@ -29,13 +29,7 @@ PROTOCOLS: Mapping[str, Mapping[str, float]] = {
     # Mnih et al. 2015: up to 30 no-ops at the start are all that is random
     "deepmind": {"sticky_action_probability": 0.0, "noop_max": 30, "max_frames_per_episode": 108_000},
     # Machado et al. 2018, arXiv 1709.06009
-    "machado": {
-        "sticky_action_probability": 0.25,
-        "noop_max": 0,
-        "fire_reset": False,
-        "fire_on_life_loss": False,
-        "max_frames_per_episode": 108_000,
-    },
+    "machado": {"sticky_action_probability": 0.25, "noop_max": 0, "max_frames_per_episode": 108_000},
 }
 # The columns of envs/atari_scores.csv, which says where they were read. All are of the sampled policy.
 PUBLISHED: Mapping[str, Source] = {

@@ -162,6 +162,10 @@ def test_fire_is_pressed_in_the_step_after_a_lost_life_and_in_no_other() -> None
 
     assert sum(step.life_lost[0] for step in play_once(0)) >= 1
     assert_same(play_once(0), play_once(3))
+    envs = make("Breakout", 1)
+    envs.reset()
+    moved = [envs.step(np.full(1, 3)) for _ in range(10)]  # before any life is lost, what is asked is done
+    assert any((a.observations != b.observations).any() for a, b in zip(moved, play_once(0), strict=False))
 
 
 def test_a_state_of_the_moment_a_life_is_lost_is_restored_with_its_fire() -> None:
