@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import threading
-from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -344,10 +343,3 @@ def test_the_bandit_is_learned(run_dir):
         overrides={"total_env_steps": 15_000},
     )
     assert train(config, run_dir).counters.return_mean > 0.65
-
-
-@pytest.mark.integration
-def test_catch_is_learned_with_the_preset(run_dir: Path):
-    config, source = load_config(env_id="Catch", assignments=["algorithm.name=a3c"])
-    assert source == "catch-a3c"
-    assert train(config, run_dir).counters.return_mean > 0.8
