@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Protocol
 
 from a2c.config import UserError
 from a2c.run.lock import FolderLock
-from a2c.run.signals import StopSignal
 
 POLL_SECONDS = 0.2
 GRACE_SECONDS = 60.0  # for a training run to finish its update and save
@@ -127,33 +127,29 @@ def _run(jobs: Sequence[Job], workers: int, folder: Path, place: Place, on_tick:
     waiting = [job for job in jobs if not job.is_done()]
     done = len(jobs) - len(waiting)
     running: list[tuple[Job, Process]] = []
-    # a handler that raised could leave a lock of the display taken for ever, so it only notes the signal
-    with StopSignal() as stop:
-        try:
+    before = signal.signal(signal.SIGTERM, _leave)  # by default it would leave the running jobs behind
+    try:
+        on_tick(done)
+        if waiting:
+            place.examine(folder)
+        while waiting or running:
+            while waiting and len(running) < workers:
+                job = waiting.pop(0)
+                job.log.parent.mkdir(parents=True, exist_ok=True)
+                running.append((job, place.start(job)))
+            time.sleep(POLL_SECONDS)
+            for job, process in list(running):
+                if (code := process.poll()) is not None:
+                    running.remove((job, process))
+                    _check(job, code)
+                    done += 1
             on_tick(done)
-            if waiting:
-                place.examine(folder)
-            while (waiting or running) and stop.signal is None:
-                while waiting and len(running) < workers:
-                    job = waiting.pop(0)
-                    job.log.parent.mkdir(parents=True, exist_ok=True)
-                    running.append((job, place.start(job)))
-                time.sleep(POLL_SECONDS)
-                for job, process in list(running):
-                    if (code := process.poll()) is not None:
-                        running.remove((job, process))
-                        _check(job, code)
-                        done += 1
-                on_tick(done)
-        finally:
-            for _, process in running:
-                process.terminate()
-            for _, process in running:
-                end(process)
-    if stop.signal == signal.SIGINT:
-        raise KeyboardInterrupt
-    if stop.signal is not None:
-        sys.exit(128 + stop.signal)
+    finally:
+        for _, process in running:
+            process.terminate()
+        for _, process in running:
+            end(process)
+        signal.signal(signal.SIGTERM, before)
 
 
 def end(process: Process) -> None:
@@ -163,6 +159,10 @@ def end(process: Process) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+def _leave(number: int, _: FrameType | None) -> None:
+    sys.exit(128 + number)
 
 
 def _check(job: Job, code: int) -> None:
