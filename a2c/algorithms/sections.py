@@ -1,6 +1,6 @@
 """The configuration section of each algorithm, and the table of algorithms. No TensorFlow here.
 
-Sources: [zoo] DLR-RM/rl-baselines3-zoo hyperparams/*.yml, `atari`; [a3c] Mnih et al. 2016, arXiv 1602.01783.
+The sources in brackets are those of `a2c.config.explain.SOURCES`.
 """
 
 from __future__ import annotations
@@ -119,6 +119,16 @@ class A2CSection(ActorCriticSection):
     name: Literal["a2c"] = "a2c"
 
 
+def _check_cut(section: AlgorithmSection, key: str) -> None:
+    """Raise ValueError if a rollout cannot be cut into so many minibatches, the value of `key`, of equal size."""
+    number = getattr(section, key)
+    if section.rollout_length % number:
+        raise ValueError(
+            f"algorithm.rollout_length={section.rollout_length} cannot be cut into algorithm.{key}={number} of equal "
+            "size; give a multiple of it"
+        )
+
+
 class PPOSection(ActorCriticSection):
     """The clipped surrogate, epochs and minibatches of PPO; defaults of the paper's Atari runs unless said."""
 
@@ -162,19 +172,11 @@ class PPOSection(ActorCriticSection):
     def check(self, env_steps: int, rollout: str) -> None:
         """See `AlgorithmSection`."""
         super().check(env_steps // self.num_minibatches, rollout)
-        if self.rollout_length % self.num_minibatches:
-            raise ValueError(
-                f"algorithm.rollout_length={self.rollout_length} cannot be cut into "
-                f"algorithm.num_minibatches={self.num_minibatches} of equal size; give a multiple of it"
-            )
+        _check_cut(self, "num_minibatches")
 
 
 class TRPOSection(AlgorithmSection):
-    """The trust region of TRPO, and the fit of its value function.
-
-    Sources: [trpo] Schulman et al. 2015, arXiv 1502.05477, appendix C; [oa] openai/baselines `trpo_mpi`; [sb3]
-    Stable-Baselines3-contrib `TRPO`.
-    """
+    """The trust region of TRPO, and the fit of its value function."""
 
     IMPLEMENTATION = "a2c.algorithms.trpo:TRPO"
     TITLE = "TRPO, trust region policy optimisation (Schulman et al. 2015, arXiv 1502.05477)"
@@ -223,11 +225,7 @@ class TRPOSection(AlgorithmSection):
 
     def check(self, env_steps: int, rollout: str) -> None:
         """See `AlgorithmSection`."""
-        if self.rollout_length % self.value_minibatches:
-            raise ValueError(
-                f"algorithm.rollout_length={self.rollout_length} cannot be cut into "
-                f"algorithm.value_minibatches={self.value_minibatches} of equal size; give a multiple of it"
-            )
+        _check_cut(self, "value_minibatches")
 
 
 class A3CSection(ActorCriticSection):

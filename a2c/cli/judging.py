@@ -88,14 +88,12 @@ def eval_(
     runs = list(dict.fromkeys(run for path in paths for run in lookup.find_runs(path)))
     environment = {"env_id": env, "protocol": protocol}
     defaults: dict[Path, int] = {}
-    passed_over: list[UserError] = []
     for run in runs:  # every mistake is found before the first game
         try:
             defaults[run] = evaluation.games_to_play(run, **environment)
         except UserError as error:
-            if run in paths or len(passed_over) + 1 == len(runs):  # or none is left
+            if run in paths or (run == runs[-1] and not defaults):  # none is left
                 raise
-            passed_over.append(error)
             warn(f"{str(error).rstrip('.')}: {run} is passed over.")
     results = [
         _evaluate(evaluation, run, episodes or default, greedy=greedy, seed=seed, **environment)
@@ -108,7 +106,7 @@ def eval_(
         print_evaluation(results[0])
     else:
         _print_evaluations(results)
-    if passed_over:
+    if len(results) < len(runs):
         raise typer.Exit(1)
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from a2c.algorithms.sections import SECTIONS
-from a2c.config import UserError, all_keys, preset_names, shown
+from a2c.config import UserError, keys_of_all_algorithms, preset_names, shown
 from a2c.extensions import is_extension, trust
 
 OnNanChoice = Literal["stop", "skip"]
@@ -35,8 +35,7 @@ def complete_config(incomplete: str) -> list[str]:
 
 def complete_set(incomplete: str) -> list[str]:
     """Shell completion of keys."""
-    keys = sorted({key for section in SECTIONS.values() for key in all_keys(section)})
-    return [f"{key}=" for key in keys if key.startswith(incomplete)]
+    return [f"{key}=" for key in keys_of_all_algorithms() if key.startswith(incomplete)]
 
 
 def complete_algorithm(incomplete: str) -> list[str]:

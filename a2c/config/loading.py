@@ -7,6 +7,7 @@ line's flags, `--set`.
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -296,8 +297,15 @@ def schema_of(key: str, kind: type[AlgorithmSection]) -> dict[str, Any]:
     """What a dotted key allows, as a JSON schema."""
     section, _, leaf = key.rpartition(".")
     owner: type[Section] = sections(kind)[section] if section else Config
-    schema: dict[str, Any] = owner.model_json_schema()["properties"][leaf]
+    schema: dict[str, Any] = _schemas(owner)[leaf]
     return schema
+
+
+@cache
+def _schemas(section: type[Section]) -> dict[str, Any]:
+    """What each key of a section allows."""
+    schemas: dict[str, Any] = section.model_json_schema()["properties"]
+    return schemas
 
 
 def _no_such_key(key: str, there: str, kind: type[AlgorithmSection]) -> str:
@@ -309,10 +317,15 @@ def _no_such_key(key: str, there: str, kind: type[AlgorithmSection]) -> str:
     return f"{there} is no key {shown(key)}.{hint} `a2c config` lists all keys."
 
 
+def keys_of_all_algorithms() -> list[str]:
+    """Every dotted key that any algorithm of the table has, sorted."""
+    return sorted({key for section in SECTIONS.values() for key in all_keys(section)})
+
+
 def nearest_key(word: str) -> str | None:
     """The setting that `learning_rate`, `lr`, its initials, or either of them after its section means."""
     section, _, leaf = word.rpartition(".")
-    for key in sorted({key for each in SECTIONS.values() for key in all_keys(each)}):
+    for key in keys_of_all_algorithms():
         owner, _, name = key.rpartition(".")
         if section in ("", owner) and leaf in (name, "".join(part[0] for part in name.split("_"))):
             return key

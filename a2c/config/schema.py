@@ -1,7 +1,6 @@
 """The sections of a configuration: frozen models, one per owner, with the source of every default.
 
-[zoo] DLR-RM/rl-baselines3-zoo hyperparams/a2c.yml, `atari`; [oa] openai/baselines a2c; [a3c] Mnih et al. 2016, arXiv
-1602.01783; [ale] ALE's AtariPreprocessing as Gymnasium documents it.
+The sources in brackets are those of `a2c.config.explain.SOURCES`.
 """
 
 from __future__ import annotations

@@ -22,9 +22,9 @@ class NativeAtari:
 
     Observations are [B, screen_size, screen_size, frame_stack] uint8, the newest frame last. A reset presses FIRE
     where the game has it (`fire_reset`), then waits 0 to `noop_max` - 1 frames. After a lost life a step does FIRE in
-    place of what was asked, where the game has it (`fire_on_life_loss`). The
-    screen is not grabbed in the frame that ends an episode, so a last observation is one of a few frames before. There
-    is no `render`: the wrapper stack plays the same episode from the same seed where pictures are wanted.
+    place of what was asked, where the game has it (`fire_on_life_loss`). The screen is not grabbed in the frame that
+    ends an episode, so a last observation is one of a few frames before. There is no `render`: the wrapper stack plays
+    the same episode from the same seed where pictures are wanted.
 
     Args:
         config: how many, and how they are played.

@@ -24,6 +24,7 @@ from a2c.envs.vector import Outcome
 Env = gym.Env[Any, Any]
 FPS = 30.0  # of an environment that does not say how fast it is to be looked at
 ATARI_FPS = 60.0
+FIRE = "FIRE"  # as ALE calls it
 
 # Gymnasium's own environments draw with it, here into memory alone: no greeting, no search for a screen or for sound
 _QUIET_PYGAME = {"PYGAME_HIDE_SUPPORT_PROMPT": "1", "SDL_VIDEODRIVER": "dummy", "SDL_AUDIODRIVER": "dummy"}
@@ -100,7 +101,7 @@ class ScalarEnvs:
     @property
     def action_names(self) -> list[str]:
         """Of each action: as the environment calls it, as ALE's do, else its number."""
-        meanings: list[Any] = getattr(self._envs[0].unwrapped, "get_action_meanings", list)()
+        meanings = _meanings(self._envs[0])
         if len(meanings) != self.num_actions:
             return [f"action {self._first_action + i}" for i in range(self.num_actions)]
         return [str(meaning) for meaning in meanings]
@@ -169,7 +170,7 @@ class AtariStart(gym.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self._noop_max = config.noop_max
         self._max_frames = config.max_frames_per_episode
-        self._fires = config.fire_reset and "FIRE" in env.unwrapped.get_action_meanings()  # type: ignore[attr-defined]
+        self._fires = config.fire_reset and FIRE in _meanings(env)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode; the last `seed` decides sticky actions and no-ops."""
@@ -194,6 +195,32 @@ class AtariStart(gym.Wrapper[Any, Any, Any, Any]):
         observation, reward, terminated, _, info = self.env.step(action)
         self._frames += 1
         return observation, reward, terminated, not terminated and self._frames >= self._max_frames, info
+
+
+class FireOnLifeLoss(gym.Wrapper[Any, Any, Any, Any]):
+    """In the step after a lost life, FIRE is done whatever was asked, so that the next ball is served.
+
+    It stands outside of AtariPreprocessing, so that FIRE is held for a whole step.
+    """
+
+    def __init__(self, env: Env) -> None:
+        super().__init__(env)
+        self._fire = _meanings(env).index(FIRE)
+        self._lives = 0
+        self._life_lost = False
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Start an episode."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        self._lives, self._life_lost = info["lives"], False
+        return observation, info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Do it, or FIRE."""
+        answer = self.env.step(self._fire if self._life_lost else action)
+        lives = answer[-1]["lives"]
+        self._life_lost, self._lives = lives < self._lives, lives
+        return answer
 
 
 def atari_envs(config: EnvConfig, game: Game, *, filmed: bool = False) -> ScalarEnvs:
@@ -221,7 +248,7 @@ def atari_envs(config: EnvConfig, game: Game, *, filmed: bool = False) -> Scalar
             grayscale_newaxis=False,
             scale_obs=False,
         )
-        if config.fire_on_life_loss and "FIRE" in env.unwrapped.get_action_meanings():  # type: ignore[attr-defined]
+        if config.fire_on_life_loss and FIRE in _meanings(env):
             env = FireOnLifeLoss(env)
         env = FrameStackObservation(env, config.frame_stack, padding_type="zero")
         space = Box(0, 255, (config.screen_size, config.screen_size, config.frame_stack), np.uint8)
@@ -345,30 +372,9 @@ def _kept_or_float(space: Box) -> Box:
         return Box(space.low.astype(np.float32), space.high.astype(np.float32), dtype=np.float32)
 
 
-class FireOnLifeLoss(gym.Wrapper[Any, Any, Any, Any]):
-    """In the step after a lost life, FIRE is done whatever was asked, so that the next ball is served.
-
-    It stands outside of AtariPreprocessing, so that FIRE is held for a whole step.
-    """
-
-    def __init__(self, env: Env) -> None:
-        super().__init__(env)
-        self._fire = env.unwrapped.get_action_meanings().index("FIRE")  # type: ignore[attr-defined]
-        self._lives = 0
-        self._life_lost = False
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start an episode."""
-        observation, info = self.env.reset(seed=seed, options=options)
-        self._lives, self._life_lost = info["lives"], False
-        return observation, info
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Do it, or FIRE."""
-        answer = self.env.step(self._fire if self._life_lost else action)
-        lives = answer[-1]["lives"]
-        self._life_lost, self._lives = lives < self._lives, lives
-        return answer
+def _meanings(env: Env) -> list[Any]:
+    """What an environment calls its actions, as ALE's do; empty if it does not say."""
+    return getattr(env.unwrapped, "get_action_meanings", list)()
 
 
 def _native_noops(generator: np.random.RandomState, noop_max: int) -> int:
