@@ -143,7 +143,7 @@ def test_steps_may_be_written_as_people_write_them(text, steps):
         (["eval", ".", "--protocol", "mine"], "machado"),
         (["trian"], "trian"),
         (["train", "--set", "env.id=3"], "env.id=3"),
-        (["train", "--set", "seed=2020-13-45"], "cannot be read"),
+        (["train", "--set", "seed=2020-13-45"], "seed='2020-13-45' is not allowed"),
         (["train", "--set", "env.num_envs=9999999999"], "env.num_envs"),
         (["train", "--env", "x:y:z"], "x:y"),
         (["train", "--env", ""], "env.id is empty"),

@@ -144,7 +144,7 @@ def test_lists_and_booleans_on_the_command_line():
         ("env.fire_reset=2", "env.fire_reset=2 is not allowed: it should be true or false"),
         ("seed=-1", "seed=-1 is not allowed: it should be a whole number from 0 to 9223372036854775807"),
         ("seed=9223372036854775808", "from 0 to 9223372036854775807"),
-        (f"seed=0x{'f' * 6000}", "an integer of 24000 bits"),  # Python does not write it in decimals
+        (f"seed=0x{'f' * 6000}", "cannot be read as YAML"),  # Python does not write it in decimals
         ("seed=1:30", "seed='1:30'"),
         ("seed=!!int ''", "cannot be read as YAML"),
         ("algorithm.gamma=1.5", "a finite number from 0 to 1."),
@@ -264,7 +264,7 @@ def test_a_few_lines_that_hold_more_than_memory_are_refused_at_once(tmp_path):
     (tmp_path / "c.yaml").write_text("\n".join([*lines, "env: {id: *j}"]))
     with pytest.raises(UserError) as error:
         load_config(config=tmp_path / "c.yaml")
-    assert "env.id=[[" in str(error.value)
+    assert "it holds more than 20,000 values and letters" in str(error.value)
     assert len(str(error.value)) < 500
 
 

@@ -16,8 +16,9 @@ import yaml
 from a2c.analysis.jobs import Job, Place, run_jobs
 from a2c.analysis.view import Part
 from a2c.config import Config, UserError, build_config, dotted, dump_config, env_slug, read_config_file
+from a2c.reading import read_end
 from a2c.run.checkpoint import step_file
-from a2c.run.files import write_atomically
+from a2c.run.files import make_folders, write_atomically
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def plan_runs(arms: Sequence[Arm], seeds: Sequence[int], folder: Path) -> list[P
 def training_jobs(planned: Sequence[Planned], logs: Path) -> list[Job]:
     """The commands that train; a run that was stopped goes on from its checkpoint."""
     for file, config in {plan.file: plan.config for plan in planned}.items():
-        file.parent.mkdir(parents=True, exist_ok=True)
+        make_folders(file.parent)
         write_atomically(file, yaml.safe_dump(dump_config(config), sort_keys=False))
     return [_training_job(plan, logs) for plan in planned]
 
@@ -131,10 +132,7 @@ def steps_done(folder: Path) -> int:
 
 def last_record(folder: Path) -> Any:
     """A run's last line of metrics; raises OSError or ValueError where there is none, or half of one."""
-    with (folder / "metrics.jsonl").open("rb") as file:
-        file.seek(max(0, file.seek(0, 2) - 2_000))
-        last = file.read().decode(errors="replace").rstrip().rpartition("\n")[2]
-    return json.loads(last)
+    return json.loads(read_end(folder / "metrics.jsonl", 2_000).rstrip().rpartition("\n")[2])
 
 
 def find_runs(folders: Sequence[Path]) -> list[Run]:

@@ -34,6 +34,7 @@ from a2c.envs import make_env_groups, make_simulator, share_of_group
 from a2c.envs.vector import Simulator
 from a2c.execution.machine import processor, stay_on
 from a2c.execution.runtime import parts_of, setup, stream_seed
+from a2c.reading import LARGEST_TEXT, read_bytes
 from a2c.run.checkpoint import versions
 from a2c.run.files import write_result
 from a2c.run.metrics import Counters, Writers
@@ -88,7 +89,7 @@ def read_bench(path: Path) -> Bench:
         UserError: where there is no such file, or it is another one.
     """
     try:
-        return Bench.model_validate_json(path.read_bytes())
+        return Bench.model_validate_json(read_bytes(path, LARGEST_TEXT))
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from None
     except ValidationError:

@@ -11,6 +11,7 @@ import itertools
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,10 +31,12 @@ from a2c.analysis.studies.bandit import LOSSES, BanditResult, compare_losses
 from a2c.analysis.studies.question import QuestionResult
 from a2c.analysis.view import View
 from a2c.config import Config, UserError, dump_config, env_slug, load_config
+from a2c.config.yaml_loader import load_yaml
 from a2c.envs import make_vec_env
 from a2c.execution.runtime import INEXACT_PASSES
+from a2c.reading import read_text
 from a2c.run.checkpoint import versions
-from a2c.run.files import write_atomically
+from a2c.run.files import make_folder, make_folders, remove, write_atomically
 
 FORCED = {"evaluation.episodes": 0, "logging.tensorboard": False}  # they cost time and compare nothing
 DEFAULT = "catch-rmsprop"  # the preset of compare_modes
@@ -221,8 +224,8 @@ def _parse_values(text: str) -> tuple[str, list[Any]]:
     key, separator, raw = text.partition("=")
     key = key.strip()
     try:
-        values = yaml.safe_load(f"[{raw}]")
-    except (yaml.YAMLError, ValueError, RecursionError):
+        values = load_yaml(f"[{raw}]")
+    except Exception:  # whatever PyYAML raises on hostile text
         values = []
     if not separator or len(values) < 2:
         raise UserError(f"--vary {text!r} is not of the form key=a,b, for example optimizer.learning_rate=7e-4,1e-3.")
@@ -268,7 +271,8 @@ class _LockStep:
         if not self.recorded:
             write_atomically(self.folder / "config.yaml", yaml.safe_dump(dump_config(self.config), sort_keys=False))
             if not (self.folder / "rollouts.npz").exists():
-                _output(self.folder, "record", ()).unlink(missing_ok=True)
+                with suppress(FileNotFoundError):
+                    remove(_output(self.folder, "record", ()))
             _run_tasks(self.request, self.folder, "record", "record", [()], self.request.updates)
             self.recorded = True
         return _run_tasks(self.request, self.folder, part, task, sets, updates)
@@ -306,8 +310,8 @@ def _output(folder: Path, task: str, off: tuple[str, ...]) -> Path:
 def _read_json(file: Path) -> Any:
     """None where there is no such file, or a damaged one."""
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return json.loads(read_text(file))
+    except (OSError, ValueError, RecursionError):
         return None
 
 
@@ -365,7 +369,7 @@ def _open_folder(request: Request, kind: str, game: str, what: dict[str, Any]) -
         if folder.is_dir() and any(not path.name.startswith(".") for path in folder.iterdir()):
             raise UserError(f"{folder} holds other files; choose another --out.")
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folders(folder)
             write_atomically(file, json.dumps({"what": what, "versions": versions()}, indent=2) + "\n")
         except OSError as error:
             raise UserError(f"The folder {folder} cannot be made: {error.strerror}.") from None
@@ -376,7 +380,7 @@ def _open_folder(request: Request, kind: str, game: str, what: dict[str, Any]) -
         raise UserError(f"{folder} holds another comparison (see its comparison.json); choose another --out.")
     if begun.get("versions") != versions():
         raise UserError(f"{folder} was begun with other versions (see its comparison.json); choose another --out.")
-    (folder / "parts").mkdir(exist_ok=True)
+    make_folder(folder / "parts", below=folder)
     return folder
 
 

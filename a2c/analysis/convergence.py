@@ -5,7 +5,6 @@ A run that never reaches the threshold is censored (`math.inf`), never dropped.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from a2c.analysis.statistics import (
 from a2c.config import UserError
 from a2c.envs import atari_game, human_normalized
 from a2c.run.checkpoint import read_checkpoint, step_files
+from a2c.run.logs import logged, number
 from a2c.run.metrics import WINDOW
 
 NEEDED = {"env_steps", "updates", "episodes", "episode_return_mean", "seconds"}  # of a line of metrics
@@ -168,20 +168,20 @@ def _lines(folder: Path) -> list[dict[str, Any]]:
 
     Older runs did not count gradient steps: each of their updates made one.
     """
-    file = folder / "metrics.jsonl"
-    texts = file.read_text(encoding="utf-8", errors="replace").splitlines() if file.is_file() else []
-    lines = [{"gradient_steps": line["updates"], **line} for line in map(_parsed, texts) if line.keys() >= NEEDED]
+    lines = [
+        {"gradient_steps": line["updates"], **line} for line in logged(folder / "metrics.jsonl") if _has_needed(line)
+    ]
     if not lines or lines[-1]["episode_return_mean"] is None:
         raise UserError(f"No game has ended in {folder}: there is no return to compare; train it longer.")
     return lines
 
 
-def _parsed(text: str) -> dict[str, Any]:
-    try:
-        line = json.loads(text)
-    except ValueError:
-        return {}
-    return line if isinstance(line, dict) else {}
+def _has_needed(line: dict[str, Any]) -> bool:
+    """Whether all that is compared is there and a finite number; before the first game there is no return."""
+    numbers = {name: line.get(name) for name in NEEDED | ({"gradient_steps"} & line.keys())}
+    if "episode_return_mean" in line and line["episode_return_mean"] is None:
+        numbers["episode_return_mean"] = 0
+    return all(math.isfinite(number(value)) for value in numbers.values()) and number(line["seconds"]) > 0
 
 
 def _result(run: Run, lines: list[dict[str, Any]], threshold: float | None) -> RunResult:

@@ -17,6 +17,8 @@ from types import FrameType
 from typing import Protocol
 
 from a2c.config import UserError
+from a2c.reading import read_end
+from a2c.run.files import create, make_folders
 from a2c.run.lock import FolderLock
 
 POLL_SECONDS = 0.2
@@ -80,7 +82,7 @@ class Machine(Place):
 
     def start(self, job: Job) -> Process:
         """Run a job's command."""
-        with job.log.open("wb") as log:
+        with create(job.log) as log:
             # in a session of its own: Ctrl-C reaches this process alone, which then stops its jobs in good order
             return subprocess.Popen(
                 job.command,
@@ -135,7 +137,7 @@ def _run(jobs: Sequence[Job], workers: int, folder: Path, place: Place, on_tick:
         while waiting or running:
             while waiting and len(running) < workers:
                 job = waiting.pop(0)
-                job.log.parent.mkdir(parents=True, exist_ok=True)
+                make_folders(job.log.parent)
                 running.append((job, place.start(job)))
             time.sleep(POLL_SECONDS)
             for job, process in list(running):
@@ -170,6 +172,6 @@ def _check(job: Job, code: int) -> None:
         if job.is_done():
             return
         raise UserError(f"{job.name} ended without its result; delete what it left and run again (see {job.log}).")
-    lines = [line for line in job.log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    lines = [line for line in read_end(job.log, 10_000).splitlines() if line.strip()]
     said = lines[-1].removeprefix("a2c: ") if lines else "it said nothing"
     raise UserError(f"{job.name} failed with exit code {code}: {said} (all of it in {job.log})")

@@ -19,6 +19,8 @@ from a2c.data.rollout import Rollout
 from a2c.envs import make_env_groups
 from a2c.execution.compile import Compiled
 from a2c.execution.runtime import parts_of
+from a2c.reading import open_regular
+from a2c.run.files import replacing
 
 Tamper = Callable[[str, Any], Any]  # (stage, value) -> the value that the update goes on with
 
@@ -86,13 +88,13 @@ def record(config: Config, updates: int) -> list[Rollout]:
 def save_rollouts(path: Path, rollouts: Sequence[Rollout]) -> None:
     """Write them as one compressed .npz, array by array."""
     arrays = {f"{i}/{name}": x for i, rollout in enumerate(rollouts) for name, x in rollout.arrays().items()}
-    with path.open("wb") as file:
+    with replacing(path) as file:
         np.savez_compressed(file, allow_pickle=False, **arrays)
 
 
 def load_rollouts(path: Path, updates: int) -> list[Rollout]:
     """The first `updates` of those that `save_rollouts` wrote."""
-    with np.load(path, allow_pickle=False) as file:
+    with open_regular(path, 2**40) as stream, np.load(stream, allow_pickle=False) as file:
         numbered = [(*name.split("/", 1), name) for name in file.files]
         return [
             Rollout.of_arrays({inner: file[name] for number, inner, name in numbered if number == str(i)})

@@ -14,7 +14,8 @@ from a2c.analysis.compare import Comparison
 from a2c.analysis.convergence import Convergence, RunResult
 from a2c.analysis.numerics import Distance
 from a2c.analysis.studies.bandit import BanditResult
-from a2c.show.style import COLOURS, DASHES, THIN, colour, draw_band, line, on_common_range
+from a2c.run.files import write_atomically
+from a2c.show.style import COLOURS, DASHES, THIN, colour, draw_band, line, on_common_range, render
 
 
 def draw(comparison: Comparison) -> list[Path]:
@@ -27,7 +28,7 @@ def draw(comparison: Comparison) -> list[Path]:
     if comparison.bandit is not None:
         pictures["bandit.png"] = _draw_bandit(comparison.bandit)
     for name, figure in pictures.items():
-        figure.savefig(comparison.folder / name, dpi=130)
+        write_atomically(comparison.folder / name, render(figure, "png"))
     return [comparison.folder / name for name in pictures]
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from a2c.analysis.jobs import POLL_SECONDS, Job, Place, Process, end
 from a2c.config import UserError
+from a2c.run.files import create
 
 JOIN_SECONDS = 30.0  # until a cluster counts as not there
 EXAMINE_SECONDS = 120.0  # for every node to import TensorFlow
@@ -178,7 +179,7 @@ def _last_line(error: object) -> str:
 
 def run_command(command: Sequence[str], cwd: str, log: str, environment: Mapping[str, str]) -> int:
     """Run a command with the node's own interpreter, and ask it to stop when this is cancelled."""
-    with Path(cwd, log).open("wb") as file:
+    with create(Path(cwd, log)) as file:
         process = subprocess.Popen(
             [sys.executable, *command[1:]],
             stdin=subprocess.DEVNULL,

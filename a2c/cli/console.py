@@ -6,11 +6,23 @@ import os
 import sys
 from pathlib import Path
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.markup import escape
+from rich.segment import Segment
+
+from a2c.config import printable
 
 
 class Terminal(Console):
-    """A console that leaves to us what to do where its reader is gone; rich's own would exit at once."""
+    """A console that prints no letter which steers a terminal, and leaves to us what to do where its reader is gone.
+
+    rich's own lets ESC of a file's name pass, and exits at once.
+    """
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """All that is printed comes through here; escape in it what is not printable, but for the ends of lines."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=_lines_of(segment.text))
 
     def on_broken_pipe(self) -> None:
         """Called while the error is handled."""
@@ -36,14 +48,24 @@ def drop_output() -> None:
 
 def warn(sentence: str) -> None:
     """Print a sentence on stderr."""
-    err.print(f"a2c: {sentence}", markup=False, soft_wrap=True)
+    err.print(f"a2c: {printable(sentence)}", markup=False, soft_wrap=True)
 
 
-def say(text: str) -> None:
-    """Print a text on stdout, as it is."""
-    out.print(text, markup=False, soft_wrap=True)
+def say(*lines: str) -> None:
+    """Print lines on stdout; what is not printable, such as the end of a line in a name, is escaped."""
+    for line in lines:
+        out.print(printable(line), markup=False, soft_wrap=True)
+
+
+def cell(text: str) -> str:
+    """A text for a cell of a table, which is no markup and one line whatever it holds."""
+    return escape(printable(text))
 
 
 def wide() -> Console:
     """For tables: a file has no margin."""
     return out if out.is_terminal else Terminal(highlight=False, emoji=False, width=200)
+
+
+def _lines_of(text: str) -> str:
+    return text if text.isprintable() else "\n".join(map(printable, text.split("\n")))

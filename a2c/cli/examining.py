@@ -6,10 +6,9 @@ import json
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
-from a2c.cli.console import err, out, say
+from a2c.cli.console import cell, err, out, say
 from a2c.cli.options import AlgorithmOption, Assignments, EnvOption, complete_config
 from a2c.config import load_config
 from a2c.config.explain import explained
@@ -26,13 +25,15 @@ def doctor(
         findings = examine(on_check=lambda name: status.update(f"looking at {name}"))
     counts = {each: sum(finding.status == each for finding in findings) for each in STATUSES}
     if as_json:
-        out.print_json(json.dumps({"counts": counts, "findings": [finding._asdict() for finding in findings]}))
+        out.print_json(
+            json.dumps({"counts": counts, "findings": [finding._asdict() for finding in findings]}), ensure_ascii=True
+        )
     else:
         table = Table("", "", "found", "what to do", box=None, header_style="bold", pad_edge=False)
         colours = {"ok": "green", "note": "yellow", "problem": "red"}
         for finding in findings:
             shown = f"[{colours[finding.status]}]{finding.status}[/]"
-            table.add_row(finding.check, shown, escape(finding.found), escape(finding.advice))
+            table.add_row(finding.check, shown, cell(finding.found), cell(finding.advice))
         out.print(table)
         say(", ".join(f"{name}: {count}" for name, count in counts.items()))
     if counts["problem"]:

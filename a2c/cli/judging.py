@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
-from a2c.cli.console import err, out, say, warn, wide
+from a2c.cli.console import cell, err, out, quietly, say, warn, wide
 from a2c.cli.options import (
     AlgorithmOption,
     Assignments,
@@ -242,8 +241,8 @@ def _print_evaluations(results: list[EvalResult]) -> None:
         table.add_column(heading, justify="right")
     for result in results:
         table.add_row(
-            escape(result.checkpoint),
-            escape(result.env),
+            cell(result.checkpoint),
+            cell(result.env),
             f"{result.protocol.get('name', 'its own')}, {result.policy}",
             f"{result.env_steps:,}",
             str(result.episodes),
@@ -283,11 +282,11 @@ def _print_comparison(report: Any, result: Any) -> None:
     console = wide()
     files = report.write_report(result, shlex.join(["a2c", *sys.argv[1:]]))
     for table in report.tables(result):
-        shown = Table(title=escape(table.title), title_justify="left", box=None, header_style="bold")
+        shown = Table(title=cell(table.title), title_justify="left", box=None, header_style="bold")
         for heading in table.headings:
-            shown.add_column(escape(heading), overflow="fold")
+            shown.add_column(cell(heading), overflow="fold")
         for row in table.rows:
-            shown.add_row(*(escape(cell) for cell in row))
+            shown.add_row(*(cell(each) for each in row))
         console.print(shown)
         console.print()
     for sentence in report.verdict(result):

@@ -68,7 +68,8 @@ def plot(
     smoothing = curves.default_smoothing(runs) if smooth is None else smooth
     panels = curves.make_panels(runs, what, x, smoothing)
     targets = targets or plotting.default_targets(runs, what, x)
-    plotting.save(plotting.draw(panels, x, smoothing), targets)
+    below = plotting.home(runs) if out_file is None else None
+    plotting.save(plotting.draw(panels, x, smoothing), targets, below=below)
     if json_file is not None:
         plotting.save_numbers(panels, x, smoothing, json_file)
     say(f"Saved {' and '.join(str(file) for file in (*targets, json_file) if file)}.")
@@ -85,7 +86,7 @@ def report(
     page, reading = import_module("a2c.show.page"), import_module("a2c.show.runs")
     runs = reading.read_runs(paths, warn)
     target = out_file or page.default_target(runs)
-    page.write_page(runs, target)
+    page.write_page(runs, out_file)
     say(f"Saved {target}.")
 
 
@@ -113,7 +114,7 @@ def export(
             path, out=out_dir, formats=[each.value for each in format_ or ()], env_id=env, warn=warn
         )
     if as_json:
-        out.print_json(json.dumps(written.card))
+        out.print_json(json.dumps(written.card), ensure_ascii=True)
         return
     table = Table("file", "compared with", "probabilities", "value", "allowed", box=None, header_style="bold")
     for check in written.card["checks"]:

@@ -158,7 +158,7 @@ def _train_seeds(
     out.print(table)
     runs = shlex.quote(str(folder / "runs"))
     say(f"Saved in {runs}. Play whole games with each of them, and draw them as one curve:")
-    say(f"  {quietly('a2c.run.lookup').command_for('eval', folder / 'runs', config)}\n  a2c plot {runs}/*")
+    say(f"  {quietly('a2c.run.lookup').command_for('eval', folder / 'runs', config)}", f"  a2c plot {runs}/*")
 
 
 def _run(config: Config, run_dir: Path, headline: str, *, resume: bool, quiet: bool) -> None:
@@ -211,7 +211,7 @@ def _print_summary(summary: TrainSummary) -> None:
         print_evaluation(summary.evaluation)
     if summary.signal is not None:
         command = quietly("a2c.run.lookup").resume_command(summary.run_dir, summary.config)
-        say(f"Stopped and saved. Go on with:\n  {command}")
+        say("Stopped and saved. Go on with:", f"  {command}")
     else:
         command = quietly("a2c.run.lookup").command_for("eval", summary.run_dir, summary.config)
-        say(f"Saved in {summary.run_dir}. Play whole games with it:\n  {command}")
+        say(f"Saved in {summary.run_dir}. Play whole games with it:", f"  {command}")

@@ -18,7 +18,7 @@ from a2c.config.loading import (
     read_config_file,
     read_provenance,
 )
-from a2c.config.messages import nearest, shown
+from a2c.config.messages import cut, nearest, printable, shown
 from a2c.config.schema import (
     CheckpointConfig,
     Config,
@@ -49,6 +49,7 @@ __all__ = [
     "bring_up_to_date",
     "build_config",
     "changed",
+    "cut",
     "dotted",
     "dump_config",
     "env_slug",
@@ -59,6 +60,7 @@ __all__ = [
     "nearest_key",
     "parse_assignment",
     "preset_names",
+    "printable",
     "read_config_file",
     "read_provenance",
     "shown",

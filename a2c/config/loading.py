@@ -11,18 +11,19 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
 from a2c.algorithms.sections import DEFAULT, SECTIONS, AlgorithmSection, section_named
 from a2c.config.messages import allowed, nearest, shown
 from a2c.config.schema import Config, EnvConfig, all_keys, sections
 from a2c.config.types import Section, UserError
-from a2c.config.yaml_loader import Loader
+from a2c.config.yaml_loader import load_yaml
 from a2c.extensions import is_extension, trust
+from a2c.reading import read_text
 
 # The version of what the keys mean, which a run writes into its config.yaml, and what each version changed.
 SCHEMA = 2
+LARGEST_FILE = 100_000  # bytes
 CHANGES = {
     2: "an Atari environment is seeded after env.reseed_after steps, no longer at every episode, and "
     "evaluation.every_updates became evaluation.every_env_steps",
@@ -110,7 +111,7 @@ def parse_assignment(text: str) -> tuple[str, Any]:
             f"--set {shown(text)} is not of the form section.key=value, for example optimizer.learning_rate=1e-3."
         )
     try:
-        value = yaml.load(raw, Loader)
+        value = load_yaml(raw)
     except Exception:  # whatever PyYAML raises on hostile text
         raise UserError(f"--set {shown(key)}: the value {shown(raw)} cannot be read as YAML; quote it.") from None
     return key, raw if isinstance(value, str) or not raw.strip() else value
@@ -211,9 +212,11 @@ def read_provenance(path: Path) -> dict[str, str]:
 
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
-        values = yaml.load(path.read_text(encoding="utf-8"), Loader)
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read: {error.__class__.__name__}.") from None
+        values = load_yaml(read_text(path, LARGEST_FILE))
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path} cannot be read: it is no text in UTF-8.") from None
     except Exception as error:  # whatever PyYAML raises on hostile text
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
         place = "" if mark is None else f" at line {mark.line + 1}"

@@ -14,6 +14,24 @@ def nearest(word: str, allowed: list[str]) -> str:
     return f" Did you mean {' or '.join(lowered[match] for match in matches)}?" if matches else ""
 
 
+def printable(text: str) -> str:
+    """A text of a file or a name as it may stand on a screen or a page: on one line, nothing steers a terminal.
+
+    Control characters, marks that turn the direction of writing, and bytes that are no text are escaped as Python does.
+    """
+    return text if text.isprintable() else "".join(map(_escaped, text))
+
+
+def _escaped(letter: str) -> str:
+    return letter if letter.isprintable() else letter.encode("unicode_escape", "backslashreplace").decode("ascii")
+
+
+def cut(value: Any) -> str:
+    """A value as a printable text, cut where it is long."""
+    text = value if isinstance(value, str) else _LONG.repr(value)
+    return printable(text[:200])
+
+
 def shown(value: Any) -> str:
     """A value for a sentence: as `repr` writes it, on one line and cut where it is long, whatever it holds."""
     text = _SHORT.repr(value)
@@ -40,7 +58,7 @@ class _Short(reprlib.Repr):
         return "null"
 
 
-_SHORT = _Short()
+_SHORT = _LONG = _Short()
 
 
 _KINDS = {"integer": "a whole number", "number": "a finite number", "boolean": "true or false", "null": "null"}

@@ -9,9 +9,11 @@ from importlib.metadata import metadata, version
 from pathlib import Path
 from typing import Any
 
-from a2c.config import EnvConfig, dump_config
+from a2c.config import EnvConfig, cut, dump_config
 from a2c.envs import action_names, atari_game
+from a2c.reading import open_regular
 from a2c.run.checkpoint import Saved, versions
+from a2c.run.logs import logged
 from a2c.run.lookup import run_folder
 
 FORMAT = 1
@@ -84,14 +86,9 @@ def atari_preprocessing(env: EnvConfig, rom: str) -> dict[str, Any]:
 
 def evaluation_of(saved: Saved) -> dict[str, Any] | None:
     """The last result in its run's evaluations.jsonl for the step of a checkpoint, without the single games."""
-    file = run_folder(saved.path) / "evaluations.jsonl"
     found = None
-    for line in file.read_text(encoding="utf-8", errors="replace").splitlines() if file.is_file() else []:
-        try:
-            result = json.loads(line)
-        except (ValueError, RecursionError):  # half a line, or nonsense
-            continue
-        if isinstance(result, dict) and result.get("env_steps") == saved.env_steps:
+    for result in logged(run_folder(saved.path) / "evaluations.jsonl"):
+        if result["env_steps"] == saved.env_steps:
             found = result
     return found and {name: value for name, value in found.items() if name not in ("returns", "lengths", "seeds")}
 
@@ -206,13 +203,13 @@ def _shape(spec: Mapping[str, Any]) -> str:
 
 
 def _said(values: Mapping[str, Any]) -> dict[str, str]:
-    return {name.replace("_", " "): _number(value) for name, value in values.items()}
+    return {cut(name.replace("_", " ")): _number(value) for name, value in values.items()}
 
 
 def _number(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.6g}"
-    return f"{value:,}" if type(value) is int else str(value)
+    return f"{value:,}" if type(value) is int else cut(value)
 
 
 def _table(rows: Mapping[str, Any], *headings: str) -> str:
@@ -222,5 +219,5 @@ def _table(rows: Mapping[str, Any], *headings: str) -> str:
 
 
 def _sha256(file: Path) -> str:
-    with file.open("rb") as stream:
+    with open_regular(file, 2**63) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -20,7 +20,7 @@ from a2c.execution.runtime import parts_of, setup, stream_seed
 from a2c.export.card import ONNX, SAVEDMODEL, make_card, markdown
 from a2c.networks.model import build_model
 from a2c.run.checkpoint import Saved, restored_policy
-from a2c.run.files import new_folder
+from a2c.run.files import new_folder, write_atomically
 from a2c.run.lookup import demand_trust, find_checkpoint, run_folder
 
 FORMATS = ("savedmodel", "onnx")
@@ -90,8 +90,8 @@ def export(
         with new_folder(out) as folder:
             checks = _write_networks(saved, policy, envs, observations, formats, folder)
             card = make_card(saved, folder, envs.observation_space, envs.num_actions, [asdict(c) for c in checks])
-            (folder / "card.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
-            (folder / "card.md").write_text(markdown(card), encoding="utf-8")
+            write_atomically(folder / "card.json", json.dumps(card, indent=2) + "\n")
+            write_atomically(folder / "card.md", markdown(card))
     except UnicodeEncodeError:
         raise UserError(
             f"TensorFlow cannot write to {str(out)!a}, a name that is no text; name another with --out."

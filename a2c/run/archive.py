@@ -18,10 +18,12 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.lib import format as npy
 
+from a2c.reading import open_regular
 from a2c.run.files import replacing
 
 _MARK = b"a2c-sha256:"
 _SEAL = len(_MARK) + 64  # bytes, as the comment that ends a zip file
+LARGEST = 4 * 2**30  # bytes of a file
 _KINDS = "biuf"  # of arrays: plain numbers
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
@@ -30,13 +32,15 @@ class DamagedError(Exception):
     """A file that is not what `write_archive` wrote; the text says in what way, in a few words."""
 
 
-def write_archive(path: Path, arrays: Mapping[str, np.ndarray], also: Sequence[Path] = ()) -> None:
-    """Write arrays of numbers, whole or not at all, to `path` and to the names `also`.
+def write_archive(
+    path: Path, arrays: Mapping[str, np.ndarray], also: Sequence[str] = (), *, below: Path | None = None
+) -> None:
+    """Write arrays of numbers, whole or not at all, to `path`; the other arguments are those of `replacing`.
 
     Raises:
         OSError: where it cannot be written.
     """
-    with replacing(path, also) as file:
+    with replacing(path, also, below=below) as file:
         # by hand instead of **arrays, where a name such as `file` would be an argument
         with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
             for name, array in arrays.items():
@@ -58,8 +62,10 @@ def read_archive(path: Path) -> tuple[dict[str, np.ndarray], bool]:
         DamagedError: where the file is anything else.
         OSError: where it cannot be read.
     """
-    with path.open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
+    with open_regular(path, LARGEST) as file:
+        size = os.fstat(file.fileno()).st_size
+        if not size:  # as all files of the system's own are
+            raise DamagedError("it is empty")
         sealed = _is_sealed(file, size)
         try:
             with zipfile.ZipFile(file) as archive:

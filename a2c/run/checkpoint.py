@@ -26,7 +26,9 @@ from a2c.data.collector import RolloutCollector
 from a2c.execution.replicas import ALONE, Replicas, from_text, to_text
 from a2c.execution.runtime import machine
 from a2c.networks.model import weight_shapes
+from a2c.reading import OddFileError
 from a2c.run.archive import DamagedError, read_archive, write_archive
+from a2c.run.files import make_folders, remove, rename
 from a2c.run.metrics import WINDOW, Counters
 
 FORMAT = 2
@@ -85,6 +87,7 @@ class Checkpoints:
         counters: Counters,
         replicas: Replicas = ALONE,
     ) -> None:
+        self.run_dir = run_dir
         self.folder = run_dir / "checkpoints"
         self.config = config
         self.algorithm = algorithm
@@ -116,7 +119,7 @@ class Checkpoints:
         collectors = self._gathered(learned)
         if not self.replicas.is_chief:
             return
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folders(self.folder, below=self.run_dir)
         # not where a signal or the clock asked for it: the best would depend on when they did
         scheduled = self.counters.finished(self.config) or self.due_by_updates()
         is_best = scheduled and not self.counters.evaluation_due(self.config) and self._note_best()
@@ -133,10 +136,10 @@ class Checkpoints:
             **{f"{_group(w)}/{key}": array for w, state in enumerate(collectors) for key, array in state.items()},
         }
         path = self._path()
-        write_archive(path, arrays, also=[self.folder / BEST] if is_best else [])
+        write_archive(path, arrays, also=[BEST] if is_best else [], below=self.run_dir)
         older = [file for file in step_files(self.folder) if file.name < path.name]
         for file in older[: max(0, len(older) + 1 - self.config.checkpoint.keep)]:
-            file.unlink()
+            remove(file, below=self.run_dir)
         self._saved_at = time.monotonic()
 
     def _gathered(self, learned: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
@@ -183,9 +186,9 @@ class Checkpoints:
     def _clean(self) -> None:
         for file in step_files(self.folder):
             if file.name > self._path().name:
-                file.replace(file.with_suffix(".damaged"))
+                rename(file, file.with_suffix(".damaged").name, below=self.run_dir)
         for file in self.folder.glob(".step-*.tmp"):  # of killed sessions
-            file.unlink()
+            remove(file, below=self.run_dir)
 
     def _path(self) -> Path:
         return step_file(self.folder, self.counters.env_steps)
@@ -245,6 +248,8 @@ def read_checkpoint(path: Path) -> Saved:
         form = meta["format"]
     except FileNotFoundError:
         raise UserError(f"There is no checkpoint {path}.") from None
+    except OddFileError as error:
+        raise DamagedCheckpointError(f"{path} is no checkpoint of a2c: {error.strerror}.") from None
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from None
     except MemoryError:
@@ -324,7 +329,12 @@ def step_file(folder: Path, env_steps: int) -> Path:
 
 def step_files(folder: Path) -> list[Path]:
     """The checkpoints of a folder, oldest first."""
-    return sorted(file for file in folder.glob("step-*.npz") if STEP_FILE.fullmatch(file.name) and file.is_file())
+    return [file for file in step_names(folder) if file.is_file()]
+
+
+def step_names(folder: Path) -> list[Path]:
+    """All that is named like a checkpoint, whatever it is, oldest first."""
+    return sorted(file for file in folder.glob("step-*.npz") if STEP_FILE.fullmatch(file.name))
 
 
 def versions() -> dict[str, str]:

@@ -1,16 +1,26 @@
-"""Files and folders: those we write are whole or not there; those a user names are to be there."""
+"""The one door through which files are written: whole or not there, and never through a link below their folder.
+
+The folder itself (`below`) may be a link of the user's; what lies in it may be a stranger's. So its folders are opened
+one in the other by descriptor, no link is followed, and a file takes the place of what lay there.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+import stat
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from a2c.config import UserError
+
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC  # EXCL: not through a link either
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_MODE = 0o666  # less the umask
 
 
 def demand_there(path: Path) -> None:
@@ -24,55 +34,109 @@ def demand_there(path: Path) -> None:
 
 
 @contextmanager
-def replacing(path: Path, also: Sequence[Path] = ()) -> Iterator[BinaryIO]:
-    """A new file that takes the place of `path`, and of the names `also`, when the block ends well.
+def replacing(path: Path, also: Sequence[str] = (), *, below: Path | None = None) -> Iterator[BinaryIO]:
+    """A new file that takes the place of `path`, and of the names `also` beside it, when the block ends well.
 
     A kill leaves at most a temporary file behind, which the next call removes; an error leaves nothing.
+
+    Args:
+        path: of the file.
+        also: other names for the same file.
+        below: the folder below which no link is followed. Default: the one that `path` lies in.
 
     Raises:
         OSError: where it cannot be written.
     """
-    temporary = _new_name(path)
-    try:
-        with temporary.open("x+b") as file:  # x: a link that someone laid there is never written through
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        for name in also:
-            # before the rename: a kill between the two leaves names that whoever starts again makes again
-            _link(temporary, name)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    _sync(path.parent)
+    with _folder_of(path, below) as folder:
+        temporary = _new_name(path.name, folder)
+        try:
+            with os.fdopen(os.open(temporary, _NEW, _MODE, dir_fd=folder), "w+b") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+                for name in also:
+                    # before the rename: a kill between the two leaves names that whoever starts again makes again
+                    _link(temporary, file, name, folder)
+            os.replace(temporary, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(temporary, dir_fd=folder)
+            raise
+        os.fsync(folder)
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a text file, whole or not at all."""
-    with replacing(path) as file:
-        file.write(text.encode())
+def write_atomically(path: Path, content: str | bytes, *, below: Path | None = None) -> None:
+    """Write a file, whole or not at all; arguments and errors as of `replacing`."""
+    with replacing(path, below=below) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
 
 
-def write_result(path: Path, content: str | bytes) -> None:
-    """Write a file where the user said so, whole or not at all.
+def write_result(path: Path, content: str | bytes, *, below: Path | None = None) -> None:
+    """Write what a command was asked for, whole or not at all.
+
+    Args:
+        path: of the file.
+        content: all of it.
+        below: the folder below which no link is followed; None where the user named the file: then it may be one, or
+            a pipe.
 
     Raises:
         UserError: where the file cannot be written.
     """
     try:
         data = content.encode() if isinstance(content, str) else content
-        if path.exists() and path.samefile("/dev/stdout"):
-            sys.stdout.buffer.write(data)  # behind what is printed already, be it into a file
-            sys.stdout.flush()
-            return
-        if path.exists() and (path.is_symlink() or not path.is_file()):
-            path.write_bytes(data)  # such as a pipe, whose place must not be taken
-            return
-        with replacing(path) as file:
-            file.write(data)
+        if below is None and path.exists():
+            if path.samefile("/dev/stdout"):
+                sys.stdout.buffer.write(data)  # behind what is printed already, be it into a file
+                sys.stdout.flush()
+                return
+            if path.is_symlink() or not path.is_file():
+                path.write_bytes(data)  # such as a pipe, whose place must not be taken
+                return
+        write_atomically(path, data, below=below)
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror}.") from None
+
+
+def create(path: Path, *, below: Path | None = None) -> BinaryIO:
+    """A new file in place of what lay there, to be written bit by bit; arguments and errors as of `replacing`."""
+    with _folder_of(path, below) as folder:
+        with suppress(FileNotFoundError):
+            os.unlink(path.name, dir_fd=folder)
+        return os.fdopen(os.open(path.name, _NEW, _MODE, dir_fd=folder), "wb")
+
+
+def reopen(path: Path, *, append: bool = False, below: Path | None = None) -> BinaryIO:
+    """A file to read and write, made where there is none; it is not cut. Arguments as of `replacing`.
+
+    Args:
+        path: of the file.
+        append: whether all that is written goes to its end.
+        below: as of `replacing`.
+
+    Raises:
+        OSError: where it cannot be written, or is a link of either kind, a pipe or a device.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | (os.O_APPEND if append else 0)
+    with _folder_of(path, below) as folder:
+        descriptor = os.open(path.name, flags, _MODE, dir_fd=folder)
+    state = os.fstat(descriptor)
+    if not stat.S_ISREG(state.st_mode) or state.st_nlink > 1:
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "what lies there is no file of its own", str(path))
+    return os.fdopen(descriptor, "ab" if append else "r+b")
+
+
+def remove(path: Path, *, below: Path | None = None) -> None:
+    """Remove a file or a link; arguments and errors as of `replacing`."""
+    with _folder_of(path, below) as folder:
+        os.unlink(path.name, dir_fd=folder)
+
+
+def rename(path: Path, name: str, *, below: Path | None = None) -> None:
+    """Give a file another name beside it; arguments and errors as of `replacing`."""
+    with _folder_of(path, below) as folder:
+        os.replace(path.name, name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
 @contextmanager
@@ -83,7 +147,7 @@ def new_folder(path: Path) -> Iterator[Path]:
         OSError: where it cannot be written, or `path` is there and not an empty folder.
     """
     temporary = path.with_name(f".{path.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)  # a killed process's
+    shutil.rmtree(temporary, ignore_errors=True)  # a killed process's; of a link it lets the next line tell
     temporary.mkdir()
     try:
         yield temporary
@@ -96,37 +160,92 @@ def new_folder(path: Path) -> Iterator[Path]:
     _sync(path.parent)
 
 
-def make_folder(path: Path, name: str = "folder") -> None:
+def make_folder(path: Path, name: str = "folder", *, below: Path | None = None) -> None:
     """Make a folder, and those above it, where they are not there yet.
 
     Args:
         path: of the folder.
         name: what it is called where it cannot be made.
+        below: a folder that is there, below which no link is followed. Default: links are followed.
 
     Raises:
         UserError: where it cannot.
     """
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        make_folders(path, below=below)
     except OSError as error:
         raise UserError(f"The {name} {path} cannot be made: {error.strerror}.") from None
 
 
-def _new_name(path: Path) -> Path:
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.unlink(missing_ok=True)  # a killed process's: it may be another file's too, so never write into it
+def make_folders(path: Path, *, below: Path | None = None) -> None:
+    """As `make_folder`, with OSError where it cannot."""
+    if below is None:
+        path.mkdir(parents=True, exist_ok=True)
+        return
+    with _folder_of(path / "any", below, make=True):
+        pass
+
+
+@contextmanager
+def made_folder(path: Path, *, below: Path | None = None) -> Iterator[None]:
+    """As `make_folder`; where the block ends badly, the folders that were made and are empty go again."""
+    made = [folder for folder in (path, *path.parents) if not folder.exists()]
+    make_folder(path, below=below)
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            for folder in made:
+                folder.rmdir()
+        raise
+
+
+@contextmanager
+def _folder_of(path: Path, below: Path | None, *, make: bool = False) -> Iterator[int]:
+    """A descriptor of the folder that a file lies in."""
+    below = path.parent if below is None else below
+    inner = path.relative_to(below).parts[:-1]
+    assert ".." not in inner
+    descriptor = os.open(below, _FOLDER)
+    try:
+        for at, part in enumerate(inner):
+            if make:
+                with suppress(FileExistsError):
+                    os.mkdir(part, dir_fd=descriptor)
+            outer, descriptor = descriptor, _inner(part, descriptor, below.joinpath(*inner[: at + 1]))
+            os.close(outer)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _inner(name: str, folder: int, path: Path) -> int:
+    try:
+        return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=folder)
+    except NotADirectoryError:
+        if path.is_symlink():
+            raise OSError(errno.ELOOP, "a link lies there", str(path)) from None
+        raise
+
+
+def _new_name(name: str, folder: int) -> str:
+    temporary = f".{name}.tmp"
+    with suppress(FileNotFoundError):
+        os.unlink(temporary, dir_fd=folder)  # a killed process's: it may be another file's too, so never write into it
     return temporary
 
 
-def _link(source: Path, target: Path) -> None:
-    temporary = _new_name(target)
+def _link(source: str, file: BinaryIO, target: str, folder: int) -> None:
+    temporary = _new_name(target, folder)
     try:
-        temporary.hardlink_to(source)
+        os.link(source, temporary, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
     except OSError:  # a file system without links
-        with replacing(target) as copy, source.open("rb") as file:
+        with os.fdopen(os.open(temporary, _NEW, _MODE, dir_fd=folder), "wb") as copy:
+            file.seek(0)
             shutil.copyfileobj(file, copy)
-        return
-    temporary.replace(target)
+            copy.flush()
+            os.fsync(copy.fileno())
+    os.replace(temporary, target, src_dir_fd=folder, dst_dir_fd=folder)
 
 
 def _sync(path: Path) -> None:

@@ -128,7 +128,7 @@ def saving(run_dir: Path, config: Config) -> Iterator[None]:
 def write_config(run_dir: Path, config: Config) -> None:
     """Write config.yaml, with the versions that made the run."""
     values = {"schema": SCHEMA, **dump_config(config), "provenance": {**versions(), "git": _git_state()}}
-    write_atomically(run_dir / "config.yaml", yaml.safe_dump(values, sort_keys=False))
+    write_atomically(run_dir / "config.yaml", yaml.safe_dump(values, sort_keys=False), below=run_dir)
 
 
 def _git_state() -> str | None:

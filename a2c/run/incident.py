@@ -8,7 +8,6 @@ checkpoint, so that `a2c resume` on it comes to the same place with the same bit
 
 from __future__ import annotations
 
-import errno
 import json
 import shutil
 import traceback
@@ -24,9 +23,10 @@ from a2c.algorithms.gradient_step import Batch, Step
 from a2c.config import Config, CrashError, UserError, dump_config
 from a2c.data.collector import RolloutCollector
 from a2c.execution.replicas import ALONE, Replicas, from_text, to_text
-from a2c.run.archive import write_archive
+from a2c.reading import open_regular
+from a2c.run.archive import LARGEST, write_archive
 from a2c.run.checkpoint import learned_arrays, step_files, versions
-from a2c.run.files import replacing, write_atomically
+from a2c.run.files import make_folders, replacing, write_atomically
 from a2c.run.lookup import resume_command
 from a2c.run.metrics import Counters
 
@@ -122,9 +122,7 @@ class Incidents:
         if not self.replicas.is_chief or len(list(folder.parent.glob("step-*"))) >= KEPT:
             return folder.parent
         checkpoints = folder / "checkpoints"
-        if any(path.is_symlink() for path in (folder.parent, folder, checkpoints)):
-            raise OSError(errno.ELOOP, "a link lies there", str(folder))
-        checkpoints.mkdir(parents=True, exist_ok=True)
+        make_folders(checkpoints, below=self.run_dir)
         report: dict[str, Any] = {
             "nonfinite_stage": stage,
             "exception": None if error is None else "".join(traceback.format_exception(error)),
@@ -132,12 +130,15 @@ class Incidents:
             "versions": versions(),
             "config": dump_config(self.config),
         }
-        write_atomically(folder / "report.json", json.dumps(report, indent=2) + "\n")
+        write_atomically(folder / "report.json", json.dumps(report, indent=2) + "\n", below=self.run_dir)
         for latest in step_files(self.run_dir / "checkpoints")[-1:]:
-            with latest.open("rb") as source, replacing(checkpoints / latest.name) as copy:
+            with (
+                open_regular(latest, LARGEST) as source,
+                replacing(checkpoints / latest.name, below=self.run_dir) as copy,
+            ):
                 shutil.copyfileobj(source, copy)
         if learned_from:
-            write_archive(folder / "update.npz", {**learned_from, **learned_arrays(self.algorithm)})
+            write_archive(folder / "update.npz", {**learned_from, **learned_arrays(self.algorithm)}, below=self.run_dir)
         return folder
 
 

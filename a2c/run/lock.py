@@ -8,10 +8,11 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
+from io import TextIOWrapper
 from pathlib import Path
-from typing import IO
 
 from a2c.config import UserError
+from a2c.run.files import reopen
 
 
 class FolderLock:
@@ -25,7 +26,7 @@ class FolderLock:
     def __init__(self, folder: Path, *, inherited: bool = False) -> None:
         self.folder = folder
         self.inherited = inherited
-        self.file: IO[str] | None = None
+        self.file: TextIOWrapper | None = None
 
     def take(self) -> None:
         """Take it.
@@ -33,9 +34,7 @@ class FolderLock:
         Raises:
             UserError: where another process has it.
         """
-        # not through a link, and not cutting what the holder wrote there
-        descriptor = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-        self.file = open(descriptor, "r+", encoding="utf-8", errors="replace")  # noqa: SIM115, PTH123
+        self.file = TextIOWrapper(reopen(self.folder / ".lock"), encoding="utf-8", errors="replace")
         try:
             fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

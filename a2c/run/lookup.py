@@ -10,7 +10,7 @@ from pathlib import Path
 from a2c.config import Config, UserError, env_slug
 from a2c.execution.cluster import LAUNCHED
 from a2c.extensions import naming
-from a2c.run.checkpoint import BEST, DamagedCheckpointError, Saved, read_checkpoint, step_file, step_files
+from a2c.run.checkpoint import BEST, DamagedCheckpointError, Saved, read_checkpoint, step_file, step_files, step_names
 from a2c.run.files import demand_there
 
 
@@ -28,7 +28,7 @@ def find_checkpoint(path: Path, warn: Callable[[str], None] = lambda text: None)
     if path.is_file():
         return read_checkpoint(path)
     folder = path / "checkpoints"
-    latest_first = step_files(folder)[::-1]
+    latest_first = step_names(folder)[::-1]
     damages: list[str] = []
     for file in [*latest_first, *folder.glob(BEST)]:
         try:

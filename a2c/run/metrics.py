@@ -20,9 +20,13 @@ from google.protobuf.message import DecodeError
 
 from a2c.algorithms.sections import AlgorithmSection, Metric
 from a2c.config import Config, dotted, dump_config
-from a2c.run.files import replacing
+from a2c.reading import open_regular, read_lines
+from a2c.run.files import create, remove, reopen, replacing
+from a2c.run.logs import parsed
 
 _EVENTS = "events.out.tfevents"
+LARGEST = 2**32  # bytes of a file of the sessions before
+LARGEST_EVENT = 2**26  # bytes
 WINDOW = 100  # training episodes in the running means, as the A2C literature reports them
 
 
@@ -161,11 +165,11 @@ class JsonlWriter:
             for line in _lines(path):
                 if _env_steps(line) <= env_steps:
                     file.write(line)
-        self.file = path.open("a", encoding="utf-8")
+        self.file = reopen(path, append=True)
 
     def write(self, values: Mapping[str, Any]) -> None:
         """Append one line and flush it."""
-        self.file.write(json.dumps(finite(dict(values))) + "\n")
+        self.file.write(json.dumps(finite(dict(values))).encode() + b"\n")
         self.file.flush()
 
     def sync(self) -> None:
@@ -197,7 +201,7 @@ class TensorBoardWriter:
         for file in before:
             _cut_events(file, env_steps, evaluated, event_pb2.Event)
         # written at once, unlike TensorBoard's own writer, whose thread would lose its queue in a kill
-        self.file = _next_event_file(folder, before).open("xb")
+        self.file = create(_next_event_file(folder, before))
         self.writer = RecordWriter(self.file)
         self._add(0, file_version="brain.Event:2")
         if not any(file.exists() for file in before):  # they begin with it, and TensorBoard takes the first
@@ -299,20 +303,17 @@ class Writers:
 def _lines(path: Path) -> Iterator[bytes]:
     """The whole lines of a file, if it is one: a pipe or a link that someone laid there is not read."""
     if path.is_file() and not path.is_symlink():
-        with path.open("rb") as file:
-            yield from (line for line in file if line.endswith(b"\n"))
+        yield from (line for line in read_lines(path, LARGEST, links=False) if line.endswith(b"\n"))
 
 
 def _env_steps(line: bytes) -> float:
-    try:
-        return float(json.loads(line)["env_steps"])
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        return math.inf  # damaged
+    values = parsed(line)
+    return math.inf if values is None else values["env_steps"]  # damaged
 
 
 def _next_event_file(folder: Path, before: list[Path]) -> Path:
     """TensorBoard's name for it, which sorts behind those that are there even if the clock was set back."""
-    times = [int(part) for file in before if (part := file.name.split(".")[3]).isdecimal()]
+    times = [int(part) for file in before if (part := file.name.split(".")[3]).isdecimal() and len(part) <= 12]
     moment = max([int(time.time()), *(t + 1 for t in times)])
     return folder / f"{_EVENTS}.{moment:010d}.{socket.gethostname()}.{os.getpid()}"
 
@@ -320,8 +321,8 @@ def _next_event_file(folder: Path, before: list[Path]) -> Path:
 def _cut_events(file: Path, env_steps: int, evaluated: int, parse: Any) -> None:
     """Cut an event file behind its last event that stays; without events of ours it is removed."""
     kept = 0
-    with file.open("r+b") as stream:
-        size, whole = file.stat().st_size, 0
+    with open_regular(file, LARGEST, links=False) as stream:
+        size, whole = stream.seek(0, os.SEEK_END), stream.seek(0)
         while (record := _read_record(stream, size)) is not None:
             try:
                 event = parse.FromString(record)
@@ -333,16 +334,25 @@ def _cut_events(file: Path, env_steps: int, evaluated: int, parse: Any) -> None:
                 break
             kept += holds
             whole = stream.tell()
-        stream.truncate(whole)
+        if kept and whole < size:
+            _keep_beginning(stream, whole, file)
     if not kept:
-        file.unlink()
+        remove(file)
+
+
+def _keep_beginning(stream: BinaryIO, length: int, file: Path) -> None:
+    """A new file with the first bytes of the one before: that one may have a name elsewhere."""
+    stream.seek(0)
+    with replacing(file) as copy:
+        while length:
+            length -= copy.write(stream.read(min(length, 2**20)))
 
 
 def _read_record(stream: BinaryIO, size: int) -> bytes | None:
     """The next TFRecord: length (8 bytes), its sum (4), data, its sum (4); None at the end or in half a record."""
     header = stream.read(12)
     length = struct.unpack("<Q", header[:8])[0] if len(header) == 12 else size
-    if stream.tell() + length + 4 > size:
+    if not 0 < length <= LARGEST_EVENT or stream.tell() + length + 4 > size:
         return None
     record = stream.read(length)
     stream.seek(4, os.SEEK_CUR)

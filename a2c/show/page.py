@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import html
 import json
 import math
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Sequence
-from html import escape
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from a2c.config import Config, UserError, build_config, dotted, dump_config
+from a2c.config import Config, UserError, build_config, dotted, dump_config, printable
+from a2c.reading import read_bytes
 from a2c.run.files import write_result
 from a2c.run.metrics import WINDOW
 from a2c.show.commands import eval_command, train_command, watch_command
 from a2c.show.curves import RETURN, default_smoothing, make_panels
-from a2c.show.plot import draw
+from a2c.show.plot import draw, home
 from a2c.show.runs import Evaluation, Run
 from a2c.show.style import render
 
@@ -35,16 +37,17 @@ _POLICY = (
 
 def default_target(runs: Sequence[Run]) -> Path:
     """The page of one run goes into its folder, that of several into the current folder."""
-    return runs[0].path / "report.html" if len(runs) == 1 else Path("report.html")
+    return home(runs) / "report.html"
 
 
-def write_page(runs: Sequence[Run], target: Path) -> None:
-    """Write the page.
+def write_page(runs: Sequence[Run], target: Path | None = None) -> None:
+    """Write the page, where the user said so, else to `default_target` and there through no link.
 
     Raises:
         UserError: where the file cannot be written.
     """
-    write_result(target, make_page(runs).encode(errors="replace"))  # a folder's name may be no text
+    below = home(runs) if target is None else None
+    write_result(target or default_target(runs), make_page(runs), below=below)
 
 
 def make_page(runs: Sequence[Run]) -> str:
@@ -170,18 +173,21 @@ def _video(run: Run) -> str:
     if video is None:
         none = f"There is none of at most {LARGEST_VIDEO / 1e6:g} MB"
         return f"<p>{none}. This command makes one:</p>\n{_code(watch_command(run))}"
-    source, name = _data("video/mp4", video.read_bytes()), escape(video.name)
+    name, content = video
+    source, name = _data("video/mp4", content), escape(name)
     return (
         f'<figure><video controls muted playsinline preload="metadata" aria-label="A game of this run" src="{source}">'
         f"</video><figcaption>{name}</figcaption></figure>\n"
     )
 
 
-def _newest_video(folder: Path) -> Path | None:
-    """The newest film that is not too large; never what a link points to."""
-    films = [file for file in folder.glob("*.mp4") if file.is_file() and not file.is_symlink()]
-    small = [file for file in films if file.stat().st_size <= LARGEST_VIDEO]
-    return max(small, key=lambda file: (file.stat().st_mtime, file.name), default=None)
+def _newest_video(folder: Path) -> tuple[str, bytes] | None:
+    """The name and content of the newest film that is not too large; never what a link points to."""
+    films = [] if folder.is_symlink() else [file for file in folder.glob("*.mp4") if file.is_file()]
+    for file in sorted(films, key=lambda file: (file.stat().st_mtime, file.name), reverse=True):
+        with suppress(OSError):
+            return file.name, read_bytes(file, LARGEST_VIDEO, links=False)
+    return None
 
 
 def _commands(run: Run) -> str:
@@ -221,6 +227,11 @@ def _versions(run: Run) -> str:
 
 
 # --- pieces of HTML ---------------------------------------------------------------------------------------------------
+
+
+def escape(text: str) -> str:
+    """A text as it may stand in a page, whatever it holds; lines stay lines."""
+    return html.escape("\n".join(map(printable, text.split("\n"))))
 
 
 def _section(heading: str, content: str) -> str:

@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter
 
 from a2c.config import UserError
-from a2c.run.files import write_result
+from a2c.run.files import make_folders, write_result
 from a2c.show.curves import AXES, LABELS, Curve, Panel
 from a2c.show.runs import Run
 from a2c.show.style import THIN, colour, draw_band, line, markers, plain, render
@@ -50,9 +50,14 @@ def draw(panels: Sequence[Panel], axis: str, smoothing: int) -> Figure:
 
 
 def default_targets(runs: Sequence[Run], what: str, axis: str) -> list[Path]:
-    """A picture of one run goes into its folder, one of several into the current folder; in both forms."""
-    stem = runs[0].path / "plots" / f"{what}-{axis}" if len(runs) == 1 else Path(f"plot-{what}-{axis}")
+    """A picture of one run goes into its folder (`home`), one of several into the current folder; in both forms."""
+    stem = home(runs) / "plots" / f"{what}-{axis}" if len(runs) == 1 else home(runs) / f"plot-{what}-{axis}"
     return [stem.with_name(f"{stem.name}.{form}") for form in FORMS]
+
+
+def home(runs: Sequence[Run]) -> Path:
+    """The folder of the pictures and pages that no option of the user's has a place for."""
+    return runs[0].path if len(runs) == 1 else Path()
 
 
 def check_target(path: Path) -> Path:
@@ -66,8 +71,13 @@ def check_target(path: Path) -> Path:
     return path
 
 
-def save(figure: Figure, targets: Sequence[Path]) -> None:
+def save(figure: Figure, targets: Sequence[Path], *, below: Path | None = None) -> None:
     """Write a figure, in the form that each name ends with; a missing folder is made.
+
+    Args:
+        figure: to draw.
+        targets: files.
+        below: the folder below which no link is followed; None where the user named the file.
 
     Raises:
         UserError: where a file cannot be written.
@@ -75,10 +85,11 @@ def save(figure: Figure, targets: Sequence[Path]) -> None:
     pictures = {path: render(figure, path.suffix.lower().removeprefix(".")) for path in targets}
     for path, picture in pictures.items():
         try:
-            path.parent.mkdir(exist_ok=True)
+            if below is not None or not path.parent.exists():
+                make_folders(path.parent, below=below or path.parent.parent)
         except OSError as error:
             raise UserError(f"{path.parent} cannot be made: {error.strerror}; name another place with --out.") from None
-        write_result(path, picture)
+        write_result(path, picture, below=below)
 
 
 def save_numbers(panels: Sequence[Panel], axis: str, smoothing: int, target: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,11 +17,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from a2c.config import Config, UserError, dotted, dump_config, read_config_file, read_provenance
+from a2c.config import Config, UserError, cut, dotted, dump_config, read_config_file, read_provenance
+from a2c.run.logs import logged, number
 from a2c.run.metrics import RUN_COLUMNS
 
 FloatArray = npt.NDArray[np.float64]
-LARGEST_CONFIG = 20_000  # keys, values and letters
+MOST_EVALUATIONS = 2_000
 MOST_COLUMNS = 100  # of metrics
 
 
@@ -104,98 +106,78 @@ def _read_run(path: Path, warn: Callable[[str], None]) -> Run:
     if not (path / "config.yaml").is_file():
         raise UserError(f"{path} is no run's folder: it holds no config.yaml; name one that `a2c train` has made.")
     values = read_config_file(path / "config.yaml")
-    if _size(values) > LARGEST_CONFIG:
-        raise UserError(f"{path / 'config.yaml'} is not one that `a2c train` has made: it holds too much.")
     given = dotted(values)
     if not isinstance(given.get("env.id"), str):
         raise UserError(f"{path / 'config.yaml'} names no environment (env.id); name a folder that `a2c train` made.")
-    records = _rising(_objects(path / "metrics.jsonl", warn))
-    if not records:
+    metrics = _metrics(path / "metrics.jsonl", warn)
+    if not len(metrics["env_steps"]):
         raise UserError(f"{path} has no line of metrics yet; the first comes after logging.every_updates updates.")
-    evaluations = _rising(_objects(path / "evaluations.jsonl", warn))
     return Run(
         path=path,
         label=path.resolve().name,
         values=values,
         settings={**dotted(dump_config(Config())), **given},
         provenance=read_provenance(path / "config.yaml"),
-        metrics={name: np.array([_number(record.get(name)) for record in records]) for name in _columns(records)},
-        evaluations=tuple(_evaluation(values) for values in evaluations if math.isfinite(_number(values.get("mean")))),
+        metrics=metrics,
+        evaluations=_evaluations(path / "evaluations.jsonl", warn),
     )
 
 
-def _columns(records: Sequence[dict[str, Any]]) -> list[str]:
-    """The names of all numbers, in their order; a stranger's file may name any number of things."""
-    columns = dict.fromkeys(RUN_COLUMNS) | dict.fromkeys(name for record in records for name in record)
-    return [name for name in columns if name.isidentifier()][:MOST_COLUMNS]
+def _metrics(path: Path, warn: Callable[[str], None]) -> dict[str, FloatArray]:
+    """The numbers of metrics.jsonl by their names, in their order; a stranger's file may name any number of things.
+
+    Lines whose env_steps do not lie above those of all before are left out.
+    """
+    columns = {name: array("d") for name in RUN_COLUMNS}
+    lines, steps = 0, -math.inf
+    for record in logged(path, warn):
+        if record["env_steps"] <= steps:
+            continue
+        steps = record["env_steps"]
+        for name in record:
+            if name not in columns and len(columns) < MOST_COLUMNS and name.isidentifier():
+                columns[name] = array("d", [math.nan]) * lines
+        for name, column in columns.items():
+            column.append(number(record.get(name)))
+        lines += 1
+    return {name: np.array(column) for name, column in columns.items()}
 
 
-def _objects(path: Path, warn: Callable[[str], None]) -> list[dict[str, Any]]:
-    """The JSON objects of a file's lines, without those that are damaged; none where there is no file."""
-    if not path.is_file():
-        return []
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
-    found = [_object(line) for line in lines]
-    damaged = [number for number, line in enumerate(lines[:-1], 1) if found[number - 1] is None and line.strip()]
-    if damaged:
-        warn(f"{path}: damaged lines are left out, {len(damaged)} in all, the first is line {damaged[0]}.")
-    return [values for values in found if values is not None]
-
-
-def _object(line: str) -> dict[str, Any] | None:
-    try:
-        values = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return values if isinstance(values, dict) and math.isfinite(_number(values.get("env_steps"))) else None
-
-
-def _size(value: Any) -> int:
-    """How much a value of YAML holds, up to a little more than is allowed: an alias may stand for itself."""
-    left, size = [value], 0
-    while left and size <= LARGEST_CONFIG:
-        one = left.pop()
-        if isinstance(one, dict):
-            left += [*one.keys(), *one.values()]
-        elif isinstance(one, list):
-            left += one
-        size += max(1, one.bit_length() // 4 if isinstance(one, int) else len(one) if isinstance(one, str) else 1)
-    return size
-
-
-def _rising(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The records whose env_steps lie above those of all before."""
-    kept: list[dict[str, Any]] = []
-    for record in records:
-        if not kept or record["env_steps"] > kept[-1]["env_steps"]:
-            kept.append(record)
-    return kept
+def _evaluations(path: Path, warn: Callable[[str], None]) -> tuple[Evaluation, ...]:
+    found: list[Evaluation] = []
+    steps = -math.inf
+    for values in logged(path, warn):
+        if values["env_steps"] <= steps:
+            continue
+        steps = values["env_steps"]
+        if not math.isfinite(number(values.get("mean"))):
+            continue
+        if len(found) == MOST_EVALUATIONS:
+            warn(f"{path}: evaluations after the first {MOST_EVALUATIONS:,} are left out.")
+            break
+        found.append(_evaluation(values))
+    return tuple(found)
 
 
 def _evaluation(values: dict[str, Any]) -> Evaluation:
-    protocol, interval = values.get("protocol"), values.get("interval")
-    ends = [_number(end) for end in interval] if isinstance(interval, list) else []
+    interval = values.get("interval")
+    ends = [number(end) for end in interval] if isinstance(interval, list) else []
     episodes, seed = values.get("episodes"), values.get("seed")
     names = ("env_steps", "mean", "median", "minimum", "maximum", "human_normalized")
     return Evaluation(
-        **{name: _number(values.get(name)) for name in names},
+        **{name: number(values.get(name)) for name in names},
         interval=(ends[0], ends[1]) if len(ends) == 2 and np.isfinite(ends).all() else None,
-        episodes=episodes if type(episodes) is int else None,
-        seed=seed if type(seed) is int else None,
-        policy=str(values.get("policy", "")),
-        protocol={str(k): str(v) for k, v in protocol.items()} if isinstance(protocol, dict) else {},
+        episodes=_count(episodes),
+        seed=_count(seed),
+        policy=cut(values.get("policy", "")),
+        protocol=_protocol(values.get("protocol")),
     )
 
 
-def _number(value: Any) -> float:
-    """A finite number as a float, everything else as NaN."""
-    if type(value) not in (int, float):
-        return math.nan
-    try:
-        number = float(value)
-    except OverflowError:
-        return math.nan
-    return number if abs(number) < 1e300 else math.nan  # nor is there a picture of larger ones
+def _protocol(values: Any) -> dict[str, str]:
+    """The first settings of a protocol; a stranger's may have any number, of any length."""
+    return {cut(name): cut(value) for name, value in list(values.items())[:50]} if isinstance(values, dict) else {}
+
+
+def _count(value: Any) -> int | None:
+    return value if type(value) is int and 0 <= value < 2**63 else None

@@ -14,6 +14,8 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from a2c.config import printable
+
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe and Ito 2008
 DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (2, 2)), "-.")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
@@ -61,7 +63,7 @@ def draw_band(axes: Axes, x: Any, low: Any, middle: Any, high: Any, index: int, 
 
 def plain(text: str) -> str:
     """A text as matplotlib is to draw it: no formula, no control characters, and never left out of a legend."""
-    shown = "".join(letter if letter.isprintable() else "?" for letter in text).replace("$", r"\$")
+    shown = printable(text).replace("$", r"\$")
     return f" {shown}" if shown.startswith("_") else shown
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import BinaryIO, NoReturn
 
 import numpy as np
 
 from a2c.config import UserError
-from a2c.run.files import replacing
+from a2c.reading import open_regular, read_end
+from a2c.run.files import create, replacing
 from a2c.show.picture import HEIGHT, WIDTH
 
 GIF_FPS = 15
@@ -20,21 +22,28 @@ GIF_SCALE = 2  # half the width and height
 
 
 @contextmanager
-def encoding(files: Sequence[Path], frames_per_second: float) -> Iterator[Callable[[np.ndarray], None]]:
+def encoding(
+    files: Sequence[Path], frames_per_second: float, *, below: Path | None = None
+) -> Iterator[Callable[[np.ndarray], None]]:
     """A function that takes the frames [HEIGHT, WIDTH, 3] uint8; the files are there when the block ends well.
 
     `.mp4` is H.264 at full size and speed, which every browser plays; `.gif` half the size, at most 15 frames a second.
+    The encoder works in a folder of its own; `below` is as of `replacing`.
 
     Raises:
         UserError: where a file cannot be written; then, or where anything is raised in the block, none is there.
     """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="a2c-")))
-        parts = {file.suffix: stack.enter_context(_replacing(file)) for file in files}
+        targets = {file.suffix: stack.enter_context(_replacing(file, below)) for file in files}
+        parts = {suffix: folder / f"video{suffix}" for suffix in targets}
         encoder = _Encoder(parts, folder, frames_per_second)
         stack.callback(encoder.kill)
         yield encoder.write
         encoder.finish()
+        for suffix, target in targets.items():
+            with open_regular(parts[suffix], 2**63) as part:
+                shutil.copyfileobj(part, target)
 
 
 class _Encoder:
@@ -65,7 +74,7 @@ class _Encoder:
             # a GIF has 256 colours, best chosen when all frames are known: so they are kept until then
             arguments += ["-vf", f"fps={min(GIF_FPS, frames_per_second):g},scale=iw/{GIF_SCALE}:-1:flags=area"]
             arguments += ["-c:v", "libx264rgb", "-preset", "ultrafast", "-qp", "0", str(self.lossless)]
-        with self.errors.open("wb") as errors:
+        with create(self.errors) as errors:
             # in a session of its own: a Ctrl-C in the terminal is ours to answer
             self.process = subprocess.Popen(
                 _ffmpeg(*arguments), stdin=subprocess.PIPE, stderr=errors, start_new_session=True
@@ -100,27 +109,24 @@ class _Encoder:
             self.process.stdin.close()
 
     def _run(self, *arguments: str | Path) -> None:
-        with self.errors.open("wb") as errors:
+        with create(self.errors) as errors:
             done = subprocess.run(_ffmpeg(*map(str, arguments)), stderr=errors, start_new_session=True, check=False)
         if done.returncode != 0:
             self._fail()
 
     def _fail(self) -> NoReturn:
         self.process.wait()
-        lines = self.errors.read_text(errors="replace").splitlines() or ["the encoder ended early"]
+        lines = read_end(self.errors, 10_000).splitlines() or ["the encoder ended early"]
         raise UserError(f"The video cannot be written: {lines[-1].rstrip('.')}.")
 
 
 @contextmanager
-def _replacing(file: Path) -> Iterator[Path]:
-    """The temporary name under which `file` is to be written."""
-    stack = ExitStack()
+def _replacing(file: Path, below: Path | None) -> Iterator[BinaryIO]:
     try:
-        part = stack.enter_context(replacing(file.absolute()))  # ffmpeg takes a:b for a protocol, -d for an option
+        with replacing(file, below=below) as target:
+            yield target
     except OSError as error:
         raise UserError(f"{file} cannot be written: {error.strerror}.") from None
-    with stack:
-        yield Path(part.name)
 
 
 def _ffmpeg(*arguments: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from a2c.envs.gymnasium import ScalarEnvs
 from a2c.evaluation.evaluate import PlayedGame, evaluation_envs, play
 from a2c.execution.runtime import parts_of, setup
 from a2c.run.checkpoint import Saved, restored_policy
-from a2c.run.files import make_folder, write_result
+from a2c.run.files import made_folder, write_result
 from a2c.run.lookup import demand_trust, find_checkpoint, run_folder
 from a2c.run.progress import Stages
 from a2c.show.game import Choice, Saliency, Step, Thoughts, choose, replay, think
@@ -105,11 +105,14 @@ def make_video(
     """
     saved = _read(request, warn)
     files = video_files(out, request, saved)
+    below = run_folder(saved.path) if out is None else None
     with (
         closing(make_filmed_env(saved.config.env)) as env,
-        _folder(files[0].parent),
+        made_folder(files[0].parent, below=below),
         stages or Stages() as view,
-        encoding(files, env.frames_per_second) as write,  # before any game: what cannot be written is told at once
+        encoding(
+            files, env.frames_per_second, below=below
+        ) as write,  # before any game: what cannot be written is told at once
     ):
         chosen = _choose(request, saved, env, view)
         painter = Painter(_caption(chosen), _think(chosen))
@@ -250,17 +253,3 @@ def _watched(chosen: Chosen, frames: int, files: list[Path]) -> Watched:
         saliency=chosen.request.saliency,
         files=tuple(str(file) for file in files),
     )
-
-
-@contextmanager
-def _folder(folder: Path) -> Iterator[None]:
-    """Make a folder; where the block ends badly, those that were made and are empty go again."""
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
-    make_folder(folder)
-    try:
-        yield
-    except BaseException:
-        with suppress(OSError):
-            for path in made:
-                path.rmdir()
-        raise

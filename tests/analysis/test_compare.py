@@ -161,7 +161,7 @@ def test_a_folder_is_taken_only_for_the_comparison_it_holds(tmp_path, monkeypatc
         (["--vary", "algorithm.gamma=0.9,0.8", "--set", "algorithm.gamma=0.5"], "are the same"),
         (["--vary", "model.conv_layers=null,[[8,4,2]]"], "null cannot be varied"),
         (["--vary", "evaluation.episodes=1,2"], "compares nothing"),
-        (["--vary", "algorithm.gamma=2020-99-99,1"], "is not of the form key=a,b"),
+        (["--vary", "algorithm.gamma=!!int x,1"], "is not of the form key=a,b"),
         (["--eager", "--set", "runtime.mode=xla"], "leave --set runtime.mode"),
         (["--eager", "--set", "runtime.numerics=fast"], "leave --set runtime.numerics"),
         (["--vary", "seed=1,2"], "--vary seed compares nothing; see --seeds"),

@@ -45,7 +45,7 @@ def test_a_pipe_in_place_of_metrics_is_not_waited_for(tmp_path):
     run = make_run(tmp_path / "r", [1.0])
     (run / "metrics.jsonl").unlink()
     os.mkfifo(run / "metrics.jsonl")
-    with pytest.raises(UserError, match="no line of metrics"):
+    with pytest.raises(UserError, match=r"metrics.jsonl cannot be read: it is no regular file"):
         read_runs([run])
 
 
@@ -66,7 +66,7 @@ def test_a_config_that_holds_more_than_any_run_is_refused(tmp_path, more):
     run = make_run(tmp_path / "r", [1.0])
     with (run / "config.yaml").open("a") as file:
         file.write(more)
-    with pytest.raises(UserError, match="it holds too much"):
+    with pytest.raises(UserError, match=r"stands for what it is in|it holds more than 20,000|it is larger than"):
         read_runs([run])
 
 

@@ -1,0 +1,93 @@
+"""The one door through which files of runs are read: regular files only, never waited for, up to a stated size.
+
+A run may be a stranger's: in place of any of its files may stand a pipe, a device, or a file without an end.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from io import BufferedReader
+from pathlib import Path
+
+LARGEST_TEXT = 64 * 2**20  # bytes of JSON that is read whole
+LONGEST_LINE = 2**20  # bytes; an evaluation of 10,000 games takes a third of it
+
+
+class OddFileError(OSError):
+    """What lies there is no regular file, or too large; `strerror` says which."""
+
+
+def open_regular(path: Path, limit: int, *, links: bool = True) -> BufferedReader:
+    """Open a regular file to read it.
+
+    Args:
+        path: of the file.
+        limit: bytes that it may have.
+        links: whether the last part of the path may be a link.
+
+    Raises:
+        OddFileError: where something else lies there, or it is larger.
+        OSError: where it is not there or cannot be read.
+    """
+    _demand_regular(path, _state(path, links=links))  # before: a device may act when it is opened
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if links else os.O_NOFOLLOW))
+    try:
+        state = os.fstat(descriptor)
+        _demand_regular(path, state)
+        if state.st_size > limit:
+            raise OddFileError(errno.EFBIG, f"it is larger than {limit:,} bytes", str(path))
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def read_bytes(path: Path, limit: int, *, links: bool = True) -> bytes:
+    """All of a file; arguments and errors as of `open_regular`."""
+    with open_regular(path, limit, links=links) as file:
+        data = file.read(limit + 1)  # the system's own files say that they are of 0 bytes
+    if len(data) > limit:
+        raise OddFileError(errno.EFBIG, f"it is larger than {limit:,} bytes", str(path))
+    return data
+
+
+def read_text(path: Path, limit: int = LARGEST_TEXT) -> str:
+    """All of a UTF-8 text file; arguments and errors as of `open_regular`, and UnicodeDecodeError."""
+    return read_bytes(path, limit).decode("utf-8")
+
+
+def read_end(path: Path, length: int) -> str:
+    """The last `length` bytes of a file of any size, as text; what is no UTF-8 is replaced."""
+    with open_regular(path, 2**63) as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - length))
+        return file.read(length).decode(errors="replace")
+
+
+def read_lines(path: Path, limit: int, *, links: bool = True) -> Iterator[bytes]:
+    """The lines of a file with their ends; one of NUL for each longer than LONGEST_LINE.
+
+    Arguments and errors as of `open_regular`.
+    """
+    with open_regular(path, limit, links=links) as file:
+        while line := file.readline(LONGEST_LINE):
+            rest = line
+            while len(rest) == LONGEST_LINE and not rest.endswith(b"\n"):
+                line, rest = b"\0\n", file.readline(LONGEST_LINE)
+            yield line
+
+
+def _state(path: Path, *, links: bool) -> os.stat_result:
+    try:
+        return path.stat() if links else path.lstat()
+    except OSError as error:
+        if path.is_symlink():
+            raise OddFileError(error.errno, "it is a link that leads nowhere", str(path)) from None
+        raise
+
+
+def _demand_regular(path: Path, state: os.stat_result) -> None:
+    if not stat.S_ISREG(state.st_mode):
+        raise OddFileError(errno.EINVAL, "it is no regular file", str(path))

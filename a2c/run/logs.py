@@ -1,0 +1,65 @@
+"""The lines that runs log, as they are read: JSON objects, within bounds, whoever wrote them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from a2c.config import UserError
+from a2c.reading import read_lines
+
+LARGEST_LOG = 2**28  # bytes of a file that is looked at
+MOST_LINES = 200_000
+
+
+def logged(path: Path, warn: Callable[[str], None] = lambda text: None) -> Iterator[dict[str, Any]]:
+    """The JSON objects with a finite number `env_steps` that a file's lines hold; none where there is no file.
+
+    Args:
+        path: of the file.
+        warn: called with a sentence where lines were left out; the half last line of a run under way is without.
+
+    Raises:
+        UserError: where something else than a file lies there, or it is too large.
+    """
+    damaged: list[int] = []
+    try:
+        for number, line in enumerate(read_lines(path, LARGEST_LOG), 1):
+            if number > MOST_LINES:
+                warn(f"{path}: lines after the first {MOST_LINES:,} are left out.")
+                break
+            values = parsed(line)
+            if values is not None:
+                yield values
+            elif line.endswith(b"\n") and line.strip():
+                damaged.append(number)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
+    if damaged:
+        warn(f"{path}: damaged lines are left out, {len(damaged)} in all, the first is line {damaged[0]}.")
+
+
+def parsed(line: bytes | str) -> dict[str, Any] | None:
+    """The object of a line; None where it is another thing, or has no finite number `env_steps`."""
+    try:
+        text = line if isinstance(line, str) else line.decode(errors="replace")
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return values if isinstance(values, dict) and math.isfinite(number(values.get("env_steps"))) else None
+
+
+def number(value: Any) -> float:
+    """A finite number as a float, everything else as NaN."""
+    if type(value) not in (int, float):
+        return math.nan
+    try:
+        found = float(value)
+    except OverflowError:
+        return math.nan
+    return found if abs(found) < 1e300 else math.nan  # nor is there a picture of larger ones
