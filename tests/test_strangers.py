@@ -1,0 +1,392 @@
+"""Run folders of a stranger: links where a command writes, odd things where it reads, YAML that explodes, names."""
+
+import contextlib
+import io
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+from conftest import small_config
+from show.run_folders import evaluation, make_run
+from strangers import LINKS, ODD, assert_well_ended, clear, make_decoy, snapshot, within_bounds
+
+from a2c.config import UserError, load_config, printable, shown
+from a2c.config.yaml_loader import load_yaml
+from a2c.run import files
+from a2c.show import video
+
+HOSTILE = ["\x1b[31m", "\x9b31m", "\u202eevil", "a\u2028b", os.fsdecode(b"\xff"), "new\nline", "\x07\b\r", "[red]x[/]"]
+
+
+@pytest.fixture
+def decoy(tmp_path):
+    return make_decoy(tmp_path / "decoy")
+
+
+@pytest.fixture
+def quick_pictures(monkeypatch):
+    """Pictures are drawn elsewhere; here it matters where they land."""
+    for module in ("plot", "page"):
+        monkeypatch.setattr(f"a2c.show.{module}.render", lambda figure, form: b"picture")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    """A run with checkpoints of every kind, evaluations and events, that can go on."""
+    from a2c.run.training import train  # imports TensorFlow
+
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    config = small_config(
+        env={"id": "Chain"},
+        model={"name": "mlp", "conv_layers": None, "hidden_sizes": [4]},
+        runtime={"mode": "eager"},
+        total_env_steps=128,
+        evaluation={"episodes": 1, "every_env_steps": 64},
+    )
+    train(config, folder)
+    shutil.copy(next((folder / "checkpoints").glob("step-*")), folder / "checkpoints" / "best.npz")
+    return folder
+
+
+def make_logged(folder: Path) -> Path:
+    return make_run(folder, [1.0, 2.0], evaluations=[evaluation(100, 1.0)])
+
+
+def copy_of(run: Path, folder: Path) -> Path:
+    return Path(shutil.copytree(run, folder))
+
+
+# --- writing ------------------------------------------------------------------------------------------------------
+
+
+def places_written(before: dict, after: dict) -> set[str]:
+    """What a command wrote into a folder, the folders of it, and the names it writes under first."""
+    files = {name for name in after if after[name] != before.get(name)}
+    inner = {str(folder) for name in files for folder in Path(name).parents if str(folder) != "."}
+    return files | inner | {str(Path(name).with_name(f".{Path(name).name}.tmp")) for name in files}
+
+
+def assert_nothing_leaves(folder: Path, run: Path, decoy: Path, command, kinds=LINKS, share=slice(None)) -> None:
+    """Whatever link lies in any place that a command writes, nothing outside of the run is changed."""
+    clean = copy_of(run, folder / "clean")
+    before = snapshot(clean)
+    command(clean)
+    places = places_written(before, snapshot(clean))
+    assert places
+    outside = snapshot(decoy)
+    for number, (place, kind) in enumerate((place, kind) for place in sorted(places)[share] for kind in kinds):
+        stranger = copy_of(run, folder / str(number))
+        spot = stranger / place
+        if not spot.parent.is_dir():
+            spot.parent.mkdir(parents=True)
+        clear(spot)
+        kinds[kind](spot, decoy)
+        command(stranger)
+        assert snapshot(decoy) == outside, (place, kind)
+
+
+@pytest.mark.parametrize("words", [("plot",), ("report",)], ids=" ".join)
+def test_plot_and_report_write_through_no_link(tmp_path, decoy, quick_pictures, run_cli, words):
+    def command(run: Path) -> None:
+        assert_well_ended(run_cli(*words, run))
+
+    assert_nothing_leaves(tmp_path, make_logged(tmp_path / "run"), decoy, command)
+
+
+@pytest.mark.parametrize("words", [("plot",), ("report",)], ids=" ".join)
+def test_a_command_given_in_a_strangers_folder_writes_through_no_link(tmp_path, decoy, quick_pictures, run_cli, words):
+    """With several runs the current folder is where it writes."""
+    other = make_logged(tmp_path / "other")
+
+    def command(run: Path) -> None:
+        assert_well_ended(run_cli(*words, run, other, cwd=run))
+
+    assert_nothing_leaves(tmp_path, make_logged(tmp_path / "run"), decoy, command)
+
+
+def test_an_output_option_may_point_anywhere(tmp_path, decoy, quick_pictures, run_cli):
+    run = make_logged(tmp_path / "run")
+    (tmp_path / "page.html").symlink_to(decoy / "file")
+    assert run_cli("report", run, "--out", tmp_path / "page.html").returncode == 0
+    assert (decoy / "file").read_text().startswith("<!DOCTYPE")
+    (run / "elsewhere").symlink_to(decoy / "folder")
+    assert run_cli("plot", run, "--out", run / "elsewhere" / "x.png").returncode == 0
+    assert (decoy / "folder" / "x.png").exists()
+
+
+@pytest.mark.parametrize("share", [slice(start, None, 4) for start in range(4)], ids=str)
+@pytest.mark.parametrize("kind", LINKS)
+def test_resume_writes_through_no_link(tmp_path, decoy, trained, kind, share):
+    from a2c.run.checkpoint import read_checkpoint
+    from a2c.run.training import train
+
+    saved = read_checkpoint(next((trained / "checkpoints").glob("step-*"))).config
+    longer = saved.model_copy(update={"total_env_steps": 160})
+
+    def command(run: Path) -> None:
+        try:
+            train(longer, run, resume=True)
+        except (UserError, OSError) as error:
+            assert str(error).isprintable()
+
+    assert_nothing_leaves(tmp_path, trained, decoy, command, {kind: LINKS[kind]}, share)
+
+
+@pytest.mark.parametrize("place", ["videos", "export-000000000064", ".export-000000000064.tmp"])
+@pytest.mark.parametrize("kind", LINKS)
+def test_watch_and_export_write_through_no_link(tmp_path, decoy, catch_run, run_cli, monkeypatch, kind, place):
+    """As commands; the encoder and the network's files are stood in for."""
+    from a2c.export import export
+
+    monkeypatch.setattr(video, "_Encoder", StandIn)
+    monkeypatch.setattr(export, "_write_networks", lambda *_: [])
+    run = copy_of(catch_run, tmp_path / "run")
+    LINKS[kind](run / place, decoy)
+    outside = snapshot(decoy)
+    words = ("watch", run, "--episodes", 1) if place == "videos" else ("export", run, "--format", "savedmodel")
+    assert_well_ended(run_cli(*words))
+    assert snapshot(decoy) == outside
+
+
+class StandIn:
+    """Writes what ffmpeg would."""
+
+    def __init__(self, parts, folder, frames_per_second):
+        self.parts = parts
+
+    def write(self, frame):
+        pass
+
+    def finish(self):
+        for part in self.parts.values():
+            part.write_bytes(b"video")
+
+    def kill(self):
+        pass
+
+
+@pytest.mark.parametrize("kind", LINKS)
+def test_videos_are_written_through_no_link(tmp_path, decoy, monkeypatch, kind):
+    monkeypatch.setattr(video, "_Encoder", StandIn)
+
+    def command(run: Path) -> None:
+        targets = [run / "videos" / "x.mp4", run / "videos" / "x.gif"]
+        with (
+            contextlib.suppress(UserError),
+            files.made_folder(targets[0].parent, below=run),
+            video.encoding(targets, 30.0, below=run),
+        ):
+            pass
+
+    assert_nothing_leaves(tmp_path, make_logged(tmp_path / "run"), decoy, command, {kind: LINKS[kind]})
+
+
+@pytest.mark.parametrize("kind", LINKS)
+def test_the_door_resolves_no_link_below_the_folder(tmp_path, decoy, kind):
+    """Each way through it, at each depth; the folder itself may be a link."""
+    real = tmp_path / "real"
+    home = tmp_path / "home"
+    home.symlink_to(real)
+    ways = {
+        "write_atomically": lambda path: files.write_atomically(path, "new", below=home),
+        "write_result": lambda path: files.write_result(path, "new", below=home),
+        "create": lambda path: files.create(path, below=home).close(),
+        "reopen": lambda path: files.reopen(path, below=home).write(b"new"),
+        "append": lambda path: files.reopen(path, append=True, below=home).write(b"new"),
+        "remove": lambda path: files.remove(path, below=home),
+        "rename": lambda path: files.rename(path, "other", below=home),
+        "make": lambda path: files.make_folder(path / "more", below=home),
+    }
+    outside = snapshot(decoy)
+    for name, way in ways.items():
+        for place in ("a", "a/b", "a/b/c", "a/b/.c.tmp"):
+            real.mkdir()
+            (real / place).parent.mkdir(parents=True, exist_ok=True)
+            LINKS[kind](real / place, decoy)
+            with contextlib.suppress(OSError, UserError):
+                way(home / "a" / "b" / "c")
+            assert snapshot(decoy) == outside, (name, place)
+            clear(real)
+
+
+# --- reading ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", ODD)
+@pytest.mark.parametrize("place", ["config.yaml", "metrics.jsonl", "evaluations.jsonl", "videos/a.mp4", "videos"])
+def test_odd_things_in_place_of_what_plot_and_report_read(tmp_path, decoy, quick_pictures, run_cli, place, what):
+    run = make_logged(tmp_path / "run")
+    (run / place).parent.mkdir(exist_ok=True)
+    clear(run / place)
+    ODD[what](run / place, decoy)
+    for words in (("plot", run), ("report", run)):
+        with within_bounds():
+            assert_well_ended(run_cli(*words))
+
+
+@pytest.mark.parametrize("what", ODD)
+def test_odd_things_in_place_of_a_configuration(tmp_path, decoy, what):
+    ODD[what](tmp_path / "c.yaml", decoy)
+    with within_bounds():
+        if what == "empty file":
+            load_config(config=tmp_path / "c.yaml")
+        else:
+            with pytest.raises(UserError) as error:
+                load_config(config=tmp_path / "c.yaml")
+            assert str(error.value).isprintable()
+
+
+@pytest.mark.parametrize("what", ODD)
+@pytest.mark.parametrize("place", ["best.npz", "step-000000000128.npz", "step-000000999999.npz"])
+def test_odd_things_in_place_of_checkpoints_are_passed_over_or_refused(tmp_path, decoy, trained, place, what):
+    from a2c.run.lookup import find_checkpoint
+
+    run = copy_of(trained, tmp_path / "run")
+    clear(run / "checkpoints" / place)
+    ODD[what](run / "checkpoints" / place, decoy)
+    said: list[str] = []
+    with within_bounds():
+        saved = find_checkpoint(run, said.append)
+    assert saved.arrays
+    assert place == "best.npz" or place in said[0]
+    with within_bounds(), pytest.raises(UserError):
+        find_checkpoint(run / "checkpoints" / place)
+
+
+# --- YAML ---------------------------------------------------------------------------------------------------------
+
+
+def repeated(inner: str, outer: str, levels: int) -> str:
+    """Each level holds the one before nine times."""
+    lines = [f"  a0: &a0 {inner}"]
+    for level in range(1, levels):
+        lines.append(f"  a{level}: &a{level} " + outer.format(", ".join([f"*a{level - 1}"] * 9)))
+    return "\n".join(lines) + "\n"
+
+
+EXPLODING = {
+    "lists": "x:\n" + repeated("[x]", "[{}]", 12),
+    "lists under provenance": "provenance:\n" + repeated("[x]", "[{}]", 12),
+    "merge keys": "x:\n" + repeated("{k: v}", "{{<<: [{}]}}", 12),
+    "merge keys under provenance": "provenance:\n" + repeated("{k: v}", "{{<<: [{}]}}", 12),
+    "long texts": "x:\n" + repeated(f"[{'y' * 500}]", "[{}]", 4),
+    "itself": "x: &x [*x]\n",
+    "itself by a merge": "x: &x {<<: *x}\n",
+    "pairs": "x: !!pairs [a: &a [1], b: *a]\n",
+    "ordered": "x: !!omap [a: 1]\n",
+    "a set": "x: !!set {a}\n",
+    "code": "x: !!python/object/apply:os.system ['touch canary']\n",
+    "a tag of one's own": "x: !mine 1\n",
+    "no tag": "x: ! 1\n",
+    "bytes": "x: !!binary aGVsbG8=\n",
+    "deep": "x: " + "[" * 500 + "]" * 500 + "\n",
+    "deep by aliases": "x:\n"
+    + "  a0: &a0 [[[[[[]]]]]]\n"
+    + "".join(f"  a{level}: &a{level} [[[[*a{level - 1}]]]]\n" for level in range(1, 9)),
+    "wide": "x: [" + "1," * 30_000 + "]\n",
+    "long hexadecimal number": f"y: 0x{'f' * 15_000}\n",
+    "long number": f"y: {'9' * 15_000}\n",
+    "long float": f"y: {'9' * 15_000}.5\n",
+    "long number as a key": f"y: {{0x{'f' * 15_000}: 1}}\n",
+    "long binary number": f"y: 0b{'1' * 15_000}\n",
+    "large": "#" * 200_000 + "\n",
+}
+
+
+@pytest.mark.parametrize("more", EXPLODING.values(), ids=EXPLODING)
+def test_yaml_that_explodes_is_refused_at_once(tmp_path, quick_pictures, run_cli, more):
+    """In a run's configuration and in a user's own."""
+    run = make_logged(tmp_path / "run")
+    settings = (run / "config.yaml").read_text().partition("provenance:")[0]
+    (run / "config.yaml").write_text(settings + more)
+    for words in (("report", run), ("plot", run), ("train", "--config", run / "config.yaml")):
+        with within_bounds():
+            ended = run_cli(*words, cwd=tmp_path)
+        assert_well_ended(ended)
+        assert ended.returncode == 2
+        assert "config.yaml" in ended.stderr
+    assert not (tmp_path / "canary").exists()
+
+
+@pytest.mark.parametrize("key", ["seed", "env.num_envs", "x.y"])
+@pytest.mark.parametrize("digits", [20, 90, 101, 5_000])
+def test_numbers_of_any_length_are_no_traceback(tmp_path, quick_pictures, run_cli, key, digits):
+    run = make_logged(tmp_path / "run")
+    values = yaml.safe_load((run / "config.yaml").read_text())
+    section, _, leaf = key.rpartition(".")
+    (values.setdefault(section, {}) if section else values)[leaf] = "NUMBER"
+    (run / "config.yaml").write_text(yaml.safe_dump(values).replace("NUMBER", f"0x{'f' * digits}"))
+    ended = run_cli("report", run)
+    assert_well_ended(ended)
+    assert (ended.returncode == 2) == (digits > 98)
+
+
+def test_plain_yaml_is_read_as_before():
+    text = "a: &a {x: 1, y: [1.5, true, null, ~]}\nb: {<<: *a, x: 2}\nc: [*a, 010, 1:30, 0x10]\n"
+    assert load_yaml(text) == {
+        "a": {"x": 1, "y": [1.5, True, None, None]},
+        "b": {"x": 2, "y": [1.5, True, None, None]},
+        "c": [{"x": 1, "y": [1.5, True, None, None]}, "010", "1:30", 16],
+    }
+
+
+# --- showing ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_no_name_of_a_folder_steers_a_terminal(tmp_path, quick_pictures, run_cli, name):
+    run = make_logged(tmp_path / name)
+    other = make_logged(tmp_path / "other")
+    commands = [
+        ("plot", run),
+        ("report", run),
+        ("plot", run, other),
+        ("report", run, other),
+        ("eval", tmp_path / f"{name}x"),
+    ]
+    commands += [("train", "--config", run), ("resume", run / "config.yaml"), ("report", run / "config.yaml")]
+    commands += [
+        ("plot", run, "--out", run / "x.txt"),
+        ("watch", tmp_path / f"{name}x"),
+        ("export", tmp_path / f"{name}x"),
+    ]
+    for words in commands:
+        assert_well_ended(run_cli(*words, cwd=tmp_path))
+    page = (run / "report.html").read_text()
+    assert all(line.isprintable() for line in page.split("\n"))
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_no_value_of_a_file_steers_a_terminal_or_a_page(tmp_path, quick_pictures, run_cli, text):
+    plain = text.encode(errors="replace").decode()
+    run = make_run(tmp_path / "run", [1.0], evaluations=[evaluation(100, 1.0, policy=text, protocol={text: text})])
+    values = yaml.safe_load((run / "config.yaml").read_text())
+    values["model"][plain] = plain
+    values["provenance"] = {plain: plain}
+    (run / "config.yaml").write_text(yaml.safe_dump(values))
+    for words in (("plot", run), ("report", run), ("train", "--config", run / "config.yaml")):
+        assert_well_ended(run_cli(*words, cwd=tmp_path))
+    assert all(line.isprintable() for line in (run / "report.html").read_text().split("\n"))
+
+
+def test_a_terminal_gets_our_own_colours_and_nobody_elses():
+    from a2c.cli.console import Terminal, cell
+
+    for text in HOSTILE:
+        stream = io.StringIO()
+        console = Terminal(file=stream, force_terminal=True, highlight=False, width=200)
+        console.print("[bold]ours[/]", cell(text))
+        console.print(text, markup=False)
+        rest = stream.getvalue().replace("\x1b[1m", "").replace("\x1b[0m", "")
+        assert all(line.isprintable() for line in rest.split("\n")), rest
+        assert "\x1b[1mours" in stream.getvalue()
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_what_is_printable_stays_and_all_else_is_escaped(text):
+    assert printable(text).isprintable()
+    assert printable(printable(text)) == printable(text)
+    assert printable("Käse 名 ♥ a b") == "Käse 名 ♥ a b"
+    assert shown(text).isprintable()
