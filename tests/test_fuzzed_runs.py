@@ -53,8 +53,7 @@ def trained(tmp_path_factory) -> Path:
     from a2c.run.training import train  # imports TensorFlow
 
     folder = tmp_path_factory.mktemp("fuzzed") / "run"
-    network = {"name": "mlp", "conv_layers": None, "hidden_sizes": [4]}
-    small = {"env": {"id": "Catch"}, "model": network, "runtime": {"mode": "eager"}, "total_env_steps": 128}
+    small = {"env": {"id": "Catch"}, "runtime": {"mode": "eager"}, "total_env_steps": 128}
     train(small_config(**small, evaluation={"episodes": 1, "every_env_steps": 64}), folder)
     return folder
 
