@@ -26,6 +26,7 @@ OF_DOORS = {"read_text", "read_bytes", "rename"}  # as functions, not as methods
 # where they are none of a run's files; the reason beside each
 ALLOWED = {
     ("envs/games.py", "read_text"): "the package's own tables",
+    ("quiet.py", "open"): "/dev/null",
     ("show/page.py", "read_text"): "the package's own style",
     ("cli/console.py", "open"): "/dev/null",
     ("cli/options.py", "TemporaryFile"): "asks whether the user's own folder can be written to",
@@ -97,6 +98,7 @@ def test_only_the_consoles_print():
     """Text of files and names passes `Terminal.render`; `print` and `sys.stdout.write` go round it."""
     allowed = {
         "run/files.py": "a result that the user sends to /dev/stdout",
+        "cli/examining.py": "YAML, which escapes what is not printable",
         "analysis/doctor.py": "to the process that asked",
         "execution/replicas.py": "from a process that is about to end",
     }

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from a2c.cli.console import cell, err, out, quietly, say, warn, wide
+from a2c.cli.console import cell, err, out, say, warn, wide
 from a2c.cli.options import (
     AlgorithmOption,
     Assignments,
