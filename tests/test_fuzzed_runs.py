@@ -1,7 +1,6 @@
 """Whole run folders of strangers, mutated: each works, is refused in one sentence, or its odd parts are passed over."""
 
 import json
-import os
 import random
 import shutil
 from collections import Counter
@@ -50,12 +49,15 @@ def logged(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> Path:
+    """A run that every command can use; beside it `other`, which differs in its learning rate."""
     from a2c.run.training import train  # imports TensorFlow
 
-    folder = tmp_path_factory.mktemp("fuzzed") / "run"
+    home = tmp_path_factory.mktemp("fuzzed")
     small = {"env": {"id": "Catch"}, "runtime": {"mode": "eager"}, "total_env_steps": 128}
-    train(small_config(**small, evaluation={"episodes": 1, "every_env_steps": 64}), folder)
-    return folder
+    for name, rate in (("run", 1e-3), ("other", 1e-4)):
+        settings = {**small, "optimizer": {"learning_rate": rate}}
+        train(small_config(**settings, evaluation={"episodes": 1, "every_env_steps": 64}), home / name)
+    return home / "run"
 
 
 def mutate(run: Path, decoy: Path, rng: random.Random) -> list[str]:
@@ -166,13 +168,13 @@ def words_for(command: tuple[str, ...], run: Path, other: Path, config: Path) ->
     return [*command, run, *([other] if command == ("compare",) else [])]
 
 
-def explore(cases: int, original: Path, commands: list, tmp_path: Path, run_cli) -> Counter:
+def explore(seeds: range, original: Path, commands: list, tmp_path: Path, run_cli) -> Counter:
     """Mutate, run a command, and look at what became of it and of all around it."""
     decoy = make_decoy(tmp_path / "decoy")
     outside, seen = snapshot(decoy), Counter()
     home = tmp_path / "home"
     home.mkdir()
-    for seed in range(cases):
+    for seed in seeds:
         rng = random.Random(seed)
         name = rng.choice(["run", "run", *HOSTILE]) + "-"
         run = home / name
@@ -182,7 +184,7 @@ def explore(cases: int, original: Path, commands: list, tmp_path: Path, run_cli)
         there = sorted(home.iterdir())
         try:
             with within_bounds():
-                ended = run_cli(*words_for(command, run, original, run / "config.yaml"), cwd=home)
+                ended = run_cli(*words_for(command, run, original.with_name("other"), run / "config.yaml"), cwd=home)
             assert_well_ended(ended)
             assert snapshot(decoy) == outside
             assert sorted(home.iterdir()) == there or command == ("compare",)
@@ -196,17 +198,18 @@ def explore(cases: int, original: Path, commands: list, tmp_path: Path, run_cli)
     return seen
 
 
-@pytest.mark.parametrize("cases", [20, pytest.param(300, marks=pytest.mark.integration)])
-def test_folders_that_are_looked_at(tmp_path, logged, monkeypatch, run_cli, cases):
+@pytest.mark.parametrize("first", range(0, 300, 100))
+def test_folders_that_are_looked_at(tmp_path, logged, monkeypatch, run_cli, first):
     """Without the pictures, which are matplotlib's."""
     for module in ("plot", "page"):
         monkeypatch.setattr(f"a2c.show.{module}.render", lambda figure, form: b"picture")
-    seen = explore(cases, logged, QUICK, tmp_path, run_cli)
+    seen = explore(range(first, first + 100), logged, QUICK, tmp_path, run_cli)
     assert {name.split()[1] for name in seen} == {"fine", "refused"}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cases", [int(os.environ.get("A2C_FUZZED_RUNS", "20000"))])
-def test_folders_through_every_command(tmp_path, trained, run_cli, cases):
-    seen = explore(cases, trained, ALL, tmp_path, run_cli)
+@pytest.mark.parametrize("first", range(0, 20_000, 1_000))
+def test_folders_through_every_command(tmp_path, trained, run_cli, first):
+    seen = explore(range(first, first + 1_000), trained, ALL, tmp_path, run_cli)
+    assert {name.split()[0] for name in seen if "fine" in name} >= {"report", "plot", "eval", "resume", "compare"}
     print(", ".join(f"{name}: {count:,}" for name, count in sorted(seen.items())))

@@ -48,8 +48,10 @@ def test_a_killed_run_of_each_algorithm_ends_with_the_bits_of_one_never_stopped(
 @pytest.mark.parametrize(
     ("game", "own", "env_steps", "kills", "seed"),
     [
-        ("Pong", "", 32_000, 20, 1),
-        ("Breakout", "", 32_000, 20, 2),
+        ("Pong", "", 32_000, 40, 1),
+        ("Pong", "algorithm.name=ppo", 32_000, 40, 5),
+        ("Breakout", "", 32_000, 40, 2),
+        ("Breakout", "algorithm.name=ppo", 32_000, 40, 6),
         ("Breakout", "env.backend=wrappers", 8_000, 5, 3),
         ("Breakout", "env.num_envs=16 runtime.threads=2", 128_000, 20, 4),  # in two parts
     ],

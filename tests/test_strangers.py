@@ -3,7 +3,10 @@
 import contextlib
 import io
 import os
+import pty
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -382,6 +385,41 @@ def test_a_terminal_gets_our_own_colours_and_nobody_elses():
         rest = stream.getvalue().replace("\x1b[1m", "").replace("\x1b[0m", "")
         assert all(line.isprintable() for line in rest.split("\n")), rest
         assert "\x1b[1mours" in stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        (HOSTILE[0], "report"),
+        *(
+            pytest.param(name, command, marks=pytest.mark.integration)
+            for name in HOSTILE
+            for command in ("report", "plot", "eval", "compare")
+        ),
+    ],
+)
+def test_on_a_pseudo_terminal_no_name_steers_it(tmp_path, name, command):
+    run = make_logged(tmp_path / name)
+    said = said_on_a_terminal(["a2c", command, run.name], cwd=tmp_path)
+    assert said
+    assert all(line.isprintable() for line in said.replace("\r\n", "\n").split("\n")), said
+
+
+def said_on_a_terminal(words: list[str], cwd: Path) -> str:
+    """What a command prints on a terminal without colours or a cursor to move, so that it steers nothing itself."""
+    ours, its = pty.openpty()
+    plain = {**os.environ, "TERM": "dumb", "NO_COLOR": "1"}
+    with subprocess.Popen(
+        [sys.executable, "-m", *words], stdin=its, stdout=its, stderr=its, cwd=cwd, env=plain
+    ) as process:
+        os.close(its)
+        said = b""
+        with contextlib.suppress(OSError):  # Linux reports the end so
+            while part := os.read(ours, 2**16):
+                said += part
+        process.wait(60)
+    os.close(ours)
+    return said.decode(errors="surrogateescape")
 
 
 @pytest.mark.parametrize("text", HOSTILE)

@@ -15,7 +15,7 @@ from a2c.analysis.convergence import Convergence, RunResult
 from a2c.analysis.numerics import Distance
 from a2c.analysis.studies.bandit import BanditResult
 from a2c.run.files import write_atomically
-from a2c.show.style import COLOURS, DASHES, THIN, colour, draw_band, line, on_common_range, render
+from a2c.show.style import COLOURS, DASHES, THIN, colour, draw_band, line, on_common_range, plain, render
 
 
 def draw(comparison: Comparison) -> list[Path]:
@@ -72,7 +72,7 @@ def _draw_curves(found: Convergence) -> Figure:
             axes.grid(alpha=0.3)
             if found.thresholds[env] is not None:
                 axes.axhline(found.thresholds[env], color="grey", lw=0.8, ls="--")
-        by_steps.set_ylabel(f"{env}: mean return of the last 100 games")
+        by_steps.set_ylabel(f"{plain(env)}: mean return of the last 100 games")
         by_steps.set_xlabel("agent steps")
         by_time.set_xlabel("minutes")
         by_steps.legend(fontsize=8, title="median, and the middle half of the seeds", title_fontsize=8)
@@ -87,7 +87,7 @@ def _draw_band(axes: Axes, xs: Sequence[Any], runs: Sequence[RunResult], arm: st
         axes.plot(x, run.returns, color=colour(index), **THIN)
     grid, curves = on_common_range(xs, [run.returns for run in runs])
     low, middle, high = np.quantile(curves, [0.25, 0.5, 0.75], axis=0)
-    draw_band(axes, grid, low, middle, high, index, label=arm)
+    draw_band(axes, grid, low, middle, high, index, label=plain(arm))
 
 
 def _draw_bandit(result: BanditResult) -> Figure:

@@ -19,6 +19,7 @@ from a2c.analysis.pictures import draw
 from a2c.analysis.statistics import MIN_SEEDS, PairedComparison
 from a2c.analysis.studies.bandit import BanditResult
 from a2c.analysis.studies.question import QuestionResult
+from a2c.config import printable_lines
 from a2c.run.checkpoint import versions
 from a2c.run.files import write_atomically
 
@@ -45,7 +46,7 @@ def write_report(comparison: Comparison, command: str) -> list[Path]:
     }
     write_atomically(folder / "results.json", json.dumps(_plain(values), indent=1) + "\n")
     pictures = draw(comparison)
-    write_atomically(folder / "report.md", _markdown(comparison, command, pictures))
+    write_atomically(folder / "report.md", printable_lines(_markdown(comparison, command, pictures)))
     return [folder / "report.md", folder / "results.json", *pictures]
 
 

@@ -11,7 +11,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
 from rich.segment import Segment
 
-from a2c.config import printable
+from a2c.config import printable, printable_lines
 
 
 class Terminal(Console):
@@ -23,7 +23,7 @@ class Terminal(Console):
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         """All that is printed comes through here; escape in it what is not printable, but for the ends of lines."""
         for segment in super().render(renderable, options):
-            yield segment if segment.control else segment._replace(text=_lines_of(segment.text))
+            yield segment if segment.control else segment._replace(text=printable_lines(segment.text))
 
     def on_broken_pipe(self) -> None:
         """Called while the error is handled."""
@@ -66,7 +66,3 @@ def cell(text: str) -> str:
 def wide() -> Console:
     """For tables: a file has no margin."""
     return out if out.is_terminal else Terminal(highlight=False, emoji=False, width=200)
-
-
-def _lines_of(text: str) -> str:
-    return text if text.isprintable() else "\n".join(map(printable, text.split("\n")))

@@ -18,7 +18,7 @@ from a2c.config.loading import (
     read_config_file,
     read_provenance,
 )
-from a2c.config.messages import cut, nearest, printable, shown
+from a2c.config.messages import cut, nearest, printable, printable_lines, shown
 from a2c.config.schema import (
     CheckpointConfig,
     Config,
@@ -61,6 +61,7 @@ __all__ = [
     "parse_assignment",
     "preset_names",
     "printable",
+    "printable_lines",
     "read_config_file",
     "read_provenance",
     "shown",

@@ -22,6 +22,11 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join(map(_escaped, text))
 
 
+def printable_lines(text: str) -> str:
+    """As `printable`, but the ends of lines stay."""
+    return text if text.isprintable() else "\n".join(map(printable, text.split("\n")))
+
+
 def _escaped(letter: str) -> str:
     return letter if letter.isprintable() else letter.encode("unicode_escape", "backslashreplace").decode("ascii")
 
