@@ -29,14 +29,14 @@ def open_regular(path: Path, limit: int, *, links: bool = True) -> BufferedReade
         links: whether the last part of the path may be a link.
 
     Raises:
-        OddFileError: where something else lies there, or it is larger.
-        OSError: where it is not there or cannot be read.
+        OddFileError: if something else lies there, or it is larger.
+        OSError: if it is not there or cannot be read.
     """
-    _demand_regular(path, _state(path, links=links))  # before: a device may act when it is opened
+    _check_regular(path, _state(path, links=links))  # before: a device may act when it is opened
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if links else os.O_NOFOLLOW))
     try:
         state = os.fstat(descriptor)
-        _demand_regular(path, state)
+        _check_regular(path, state)
         if state.st_size > limit:
             raise OddFileError(errno.EFBIG, f"it is larger than {limit:,} bytes", str(path))
         return os.fdopen(descriptor, "rb")
@@ -72,11 +72,25 @@ def read_lines(path: Path, limit: int, *, links: bool = True) -> Iterator[bytes]
     Arguments and errors as of `open_regular`.
     """
     with open_regular(path, limit, links=links) as file:
-        while line := file.readline(LONGEST_LINE):
-            rest = line
-            while len(rest) == LONGEST_LINE and not rest.endswith(b"\n"):
-                line, rest = b"\0\n", file.readline(LONGEST_LINE)
-            yield line
+        within = False  # a line that is too long
+        while part := file.readline(LONGEST_LINE):
+            limit -= len(part)
+            if limit < 0:  # the system's own files say that they are of 0 bytes
+                raise OddFileError(errno.EFBIG, "it is larger than a file of this kind may be", str(path))
+            cut = len(part) == LONGEST_LINE and not part.endswith(b"\n")
+            if not cut:
+                yield b"\0\n" if within else part
+            within = cut
+        if within:
+            yield b"\0\n"
+
+
+def is_regular(path: Path, *, links: bool = True) -> bool:
+    """Whether a regular file lies there; `links` is as of `open_regular`."""
+    try:
+        return stat.S_ISREG((path.stat() if links else path.lstat()).st_mode)
+    except OSError:
+        return False
 
 
 def _state(path: Path, *, links: bool) -> os.stat_result:
@@ -88,6 +102,6 @@ def _state(path: Path, *, links: bool) -> os.stat_result:
         raise
 
 
-def _demand_regular(path: Path, state: os.stat_result) -> None:
+def _check_regular(path: Path, state: os.stat_result) -> None:
     if not stat.S_ISREG(state.st_mode):
         raise OddFileError(errno.EINVAL, "it is no regular file", str(path))

@@ -31,7 +31,8 @@ ODD: dict[str, Callable[[Path, Path], Any]] = {
     "sparse file": lambda place, decoy: sparse(place, 2**40),
     "large file of zeros": lambda place, decoy: sparse(place, 2**28),
     "empty file": lambda place, decoy: place.touch(),
-    "unreadable name": lambda place, decoy: place.symlink_to("x" * 255),
+    "link to the system's pages": lambda place, decoy: place.symlink_to("/proc/self/pagemap"),
+    "link to a name too long": lambda place, decoy: place.symlink_to("x" * 300),
 }
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import json
 import os
 import pty
 import shutil
@@ -17,7 +18,7 @@ from strangers import LINKS, ODD, assert_well_ended, clear, make_decoy, snapshot
 
 from a2c.config import UserError, load_config, printable, shown
 from a2c.config.yaml_loader import load_yaml
-from a2c.run import files
+from a2c.run import files, logs
 from a2c.show import video
 
 HOSTILE = ["\x1b[31m", "\x9b31m", "\u202eevil", "a\u2028b", os.fsdecode(b"\xff"), "new\nline", "\x07\b\r", "[red]x[/]"]
@@ -186,6 +187,11 @@ def test_videos_are_written_through_no_link(tmp_path, decoy, monkeypatch, kind):
     assert_nothing_leaves(tmp_path, make_logged(tmp_path / "run"), decoy, command, {kind: LINKS[kind]})
 
 
+def write_also(path: Path, name: str, *, below: Path) -> None:
+    with files.replacing(path, [name], below=below) as file:
+        file.write(b"new")
+
+
 @pytest.mark.parametrize("kind", LINKS)
 def test_the_door_resolves_no_link_below_the_folder(tmp_path, decoy, kind):
     """Each way through it, at each depth; the folder itself may be a link."""
@@ -200,6 +206,7 @@ def test_the_door_resolves_no_link_below_the_folder(tmp_path, decoy, kind):
         "append": lambda path: files.reopen(path, append=True, below=home).write(b"new"),
         "remove": lambda path: files.remove(path, below=home),
         "rename": lambda path: files.rename(path, "other", below=home),
+        "also": lambda path: write_also(path.with_name("first"), path.name, below=home),
         "make": lambda path: files.make_folder(path / "more", below=home),
     }
     outside = snapshot(decoy)
@@ -212,6 +219,46 @@ def test_the_door_resolves_no_link_below_the_folder(tmp_path, decoy, kind):
                 way(home / "a" / "b" / "c")
             assert snapshot(decoy) == outside, (name, place)
             clear(real)
+
+
+def test_an_error_of_the_door_names_the_whole_path(tmp_path):
+    with pytest.raises(FileNotFoundError) as caught:
+        files.remove(tmp_path / "nothing")
+    assert caught.value.filename == str(tmp_path / "nothing")
+
+
+def test_an_output_beside_a_folder_that_is_not_there(tmp_path, quick_pictures, run_cli):
+    run = make_logged(tmp_path / "run")
+    ended = run_cli("plot", run, "--out", tmp_path / "nothing" / ".." / "x.png")
+    assert_well_ended(ended)
+
+
+@pytest.fixture
+def deep(tmp_path):
+    """A folder in a folder, more often than Python's own walk can follow."""
+    levels = [tmp_path / "deep"]
+    for _ in range(1_100):
+        levels.append(levels[-1] / "d")
+    for level in levels:
+        level.mkdir()
+    yield levels[0]
+    for level in reversed(levels):
+        level.rmdir()
+
+
+def test_folders_without_an_end_are_refused_in_one_sentence(tmp_path, deep, run_cli):
+    ended = run_cli("eval", deep)
+    assert_well_ended(ended)
+    assert ended.returncode == 2
+
+
+def test_folders_without_an_end_in_place_of_what_a_killed_export_left(tmp_path, deep):
+    left = deep.rename(tmp_path / ".export.tmp")
+    try:
+        with pytest.raises(FileExistsError), files.new_folder(tmp_path / "export"):
+            pass
+    finally:
+        left.rename(deep)
 
 
 # --- reading ------------------------------------------------------------------------------------------------------
@@ -236,7 +283,7 @@ def test_odd_things_in_place_of_a_configuration(tmp_path, decoy, what):
         if what == "empty file":
             load_config(config=tmp_path / "c.yaml")
         else:
-            with pytest.raises(UserError) as error:
+            with pytest.raises((UserError, OSError)) as error:  # main() makes one sentence of either
                 load_config(config=tmp_path / "c.yaml")
             assert str(error.value).isprintable()
 
@@ -254,7 +301,7 @@ def test_odd_things_in_place_of_checkpoints_are_passed_over_or_refused(tmp_path,
         saved = find_checkpoint(run, said.append)
     assert saved.arrays
     assert place == "best.npz" or place in said[0]
-    with within_bounds(), pytest.raises(UserError):
+    with within_bounds(), pytest.raises((UserError, OSError)):  # main() makes one sentence of either
         find_checkpoint(run / "checkpoints" / place)
 
 
@@ -333,6 +380,43 @@ def test_plain_yaml_is_read_as_before():
         "b": {"x": 2, "y": [1.5, True, None, None]},
         "c": [{"x": 1, "y": [1.5, True, None, None]}, "010", "1:30", 16],
     }
+
+
+@pytest.mark.parametrize("text", ["[" * 1_990, '{"env_steps": 1e999}', '{"env_steps": "1"}', "[1]", ""])
+def test_a_last_line_that_is_none_counts_as_no_step(tmp_path, text):
+    from a2c.analysis.arms import steps_done
+
+    (tmp_path / "metrics.jsonl").write_text(f'{{"env_steps": 5}}\n{text}\n')
+    assert steps_done(tmp_path) == (0 if text else 5)
+
+
+@pytest.mark.parametrize(("limit", "value"), [("MOST_LINES", 2), ("LARGEST_LOG", 60)])
+def test_a_log_beyond_a_limit_is_refused_and_never_cut(tmp_path, monkeypatch, limit, value):
+    file = tmp_path / "metrics.jsonl"
+    line = '{"env_steps": 5, "more": 1}\n'  # 28 bytes
+    monkeypatch.setattr(logs, limit, value)
+    file.write_text(line * 2)
+    assert len(list(logs.logged(file))) == 2
+    file.write_text(line * 3)
+    with pytest.raises(UserError, match="cannot be read"):
+        list(logs.logged(file))
+
+
+def test_a_line_with_too_many_keys_counts_as_damaged(tmp_path):
+    file, told = tmp_path / "metrics.jsonl", []
+    lines = [{"env_steps": n, **{f"k{k}": 0 for k in range(logs.MOST_KEYS - 1 + more)}} for n, more in ((1, 0), (2, 1))]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert [line["env_steps"] for line in logs.logged(file, told.append)] == [1]
+    assert "damaged lines are left out, 1 in all" in told[0]
+
+
+def test_a_sparse_checkpoint_is_refused_before_it_is_read(tmp_path):
+    from a2c.run.archive import LARGEST_WITH_HOLES, DamagedError, read_archive
+
+    ODD["sparse file"](tmp_path / "x.npz", tmp_path)
+    os.truncate(tmp_path / "x.npz", LARGEST_WITH_HOLES + 1)
+    with pytest.raises(DamagedError, match="sparse"):
+        read_archive(tmp_path / "x.npz")
 
 
 # --- showing ------------------------------------------------------------------------------------------------------
@@ -428,3 +512,20 @@ def test_what_is_printable_stays_and_all_else_is_escaped(text):
     assert printable(printable(text)) == printable(text)
     assert printable("Käse 名 ♥ a b") == "Käse 名 ♥ a b"
     assert shown(text).isprintable()
+
+
+def test_the_page_of_a_strangers_run_is_bounded(tmp_path):
+    """Whatever its evaluations say, each under a protocol of its own; `&` takes five letters of HTML."""
+    long = "&" * 200
+    protocols = ({f"{j}{long}": f"{i}{long}" for j in range(50)} for i in range(300))
+    judged = [evaluation(i, 1.0, policy=long, protocol=protocol) for i, protocol in enumerate(protocols, 1)]
+    page = page_of_run(make_run(tmp_path / "run", [1.0], evaluations=judged))
+    assert len(page) < 12_000_000
+    assert page.count("<tr>") < 6_000
+
+
+def page_of_run(run: Path) -> str:
+    from a2c.show.page import make_page
+    from a2c.show.runs import read_runs
+
+    return make_page(read_runs([run]))

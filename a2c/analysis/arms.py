@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import sys
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from a2c.config import Config, UserError, build_config, dotted, dump_config, env
 from a2c.reading import read_end
 from a2c.run.checkpoint import step_file
 from a2c.run.files import make_folders, write_atomically
+from a2c.run.logs import parsed
 
 
 @dataclass(frozen=True)
@@ -124,15 +124,15 @@ def is_finished(folder: Path, total_env_steps: int) -> bool:
 
 def steps_done(folder: Path) -> int:
     """The agent steps of a run's last line of metrics, 0 before the first."""
+    return int(last_record(folder).get("env_steps", 0))
+
+
+def last_record(folder: Path) -> dict[str, Any]:
+    """A run's last line of metrics; empty if there is none, or half of one."""
     try:
-        return int(last_record(folder)["env_steps"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return 0
-
-
-def last_record(folder: Path) -> Any:
-    """A run's last line of metrics; raises OSError or ValueError where there is none, or half of one."""
-    return json.loads(read_end(folder / "metrics.jsonl", 2_000).rstrip().rpartition("\n")[2])
+        return parsed(read_end(folder / "metrics.jsonl", 2_000).rstrip().rpartition("\n")[2]) or {}
+    except OSError:
+        return {}
 
 
 def find_runs(folders: Sequence[Path]) -> list[Run]:

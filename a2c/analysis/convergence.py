@@ -169,11 +169,18 @@ def _lines(folder: Path) -> list[dict[str, Any]]:
     Older runs did not count gradient steps: each of their updates made one.
     """
     lines = [
-        {"gradient_steps": line["updates"], **line} for line in logged(folder / "metrics.jsonl") if _has_needed(line)
+        {"gradient_steps": line["updates"], **_plain(line)}
+        for line in logged(folder / "metrics.jsonl")
+        if _has_needed(line)
     ]
     if not lines or lines[-1]["episode_return_mean"] is None:
         raise UserError(f"No game has ended in {folder}: there is no return to compare; train it longer.")
     return lines
+
+
+def _plain(line: dict[str, Any]) -> dict[str, Any]:
+    """Without what no run logs: lists and objects, of which a stranger's line may hold any number."""
+    return {name: value for name, value in line.items() if not isinstance(value, list | dict)}
 
 
 def _has_needed(line: dict[str, Any]) -> bool:

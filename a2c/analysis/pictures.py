@@ -15,7 +15,7 @@ from a2c.analysis.convergence import Convergence, RunResult
 from a2c.analysis.numerics import Distance
 from a2c.analysis.studies.bandit import BanditResult
 from a2c.run.files import write_atomically
-from a2c.show.style import COLOURS, DASHES, THIN, colour, draw_band, line, on_common_range, plain, render
+from a2c.show.style import COLOURS, DASHES, THIN, colour, draw_band, kept, line, on_common_range, plain, render
 
 
 def draw(comparison: Comparison) -> list[Path]:
@@ -84,7 +84,9 @@ def _draw_band(axes: Axes, xs: Sequence[Any], runs: Sequence[RunResult], arm: st
     if not runs:
         return
     for x, run in zip(xs, runs, strict=True):
-        axes.plot(x, run.returns, color=colour(index), **THIN)
+        returns = np.array(run.returns)
+        shown = kept(returns)
+        axes.plot(np.array(x)[shown], returns[shown], color=colour(index), **THIN)
     grid, curves = on_common_range(xs, [run.returns for run in runs])
     low, middle, high = np.quantile(curves, [0.25, 0.5, 0.75], axis=0)
     draw_band(axes, grid, low, middle, high, index, label=plain(arm))

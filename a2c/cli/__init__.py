@@ -48,6 +48,8 @@ def main() -> None:
         sys.exit(128 + signal.SIGPIPE)
     except OSError as error:
         fail(f"{error.filename or 'a file'}: {error.strerror or error}.")
+    except RecursionError:  # of Python's own walk through folders
+        fail("Its folders are too deep in each other.")
 
 
 # the words of a library, and ours

@@ -34,7 +34,7 @@ def _escaped(letter: str) -> str:
 def cut(value: Any) -> str:
     """A value as a printable text, cut where it is long."""
     text = value if isinstance(value, str) else _LONG.repr(value)
-    return printable(text[:200])
+    return printable(text[:200])[:200]
 
 
 def shown(value: Any) -> str:

@@ -24,6 +24,7 @@ from a2c.run.files import replacing
 _MARK = b"a2c-sha256:"
 _SEAL = len(_MARK) + 64  # bytes, as the comment that ends a zip file
 LARGEST = 4 * 2**30  # bytes of a file
+LARGEST_WITH_HOLES = 2**28  # of a sparse one: it takes next to nothing where it lies, and all of it once it is read
 _KINDS = "biuf"  # of arrays: plain numbers
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
@@ -63,9 +64,12 @@ def read_archive(path: Path) -> tuple[dict[str, np.ndarray], bool]:
         OSError: where it cannot be read.
     """
     with open_regular(path, LARGEST) as file:
-        size = os.fstat(file.fileno()).st_size
+        state = os.fstat(file.fileno())
+        size = state.st_size
         if not size:  # as all files of the system's own are
             raise DamagedError("it is empty")
+        if size > LARGEST_WITH_HOLES and state.st_blocks * 512 < size // 2:
+            raise DamagedError("it is a sparse file")
         sealed = _is_sealed(file, size)
         try:
             with zipfile.ZipFile(file) as archive:

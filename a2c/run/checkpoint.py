@@ -26,7 +26,7 @@ from a2c.data.collector import RolloutCollector
 from a2c.execution.replicas import ALONE, Replicas, from_text, to_text
 from a2c.execution.runtime import machine
 from a2c.networks.model import weight_shapes
-from a2c.reading import OddFileError
+from a2c.reading import OddFileError, is_regular
 from a2c.run.archive import DamagedError, read_archive, write_archive
 from a2c.run.files import make_folders, remove, rename
 from a2c.run.metrics import WINDOW, Counters
@@ -329,7 +329,7 @@ def step_file(folder: Path, env_steps: int) -> Path:
 
 def step_files(folder: Path) -> list[Path]:
     """The checkpoints of a folder, oldest first."""
-    return [file for file in step_names(folder) if file.is_file()]
+    return [file for file in step_names(folder) if is_regular(file)]
 
 
 def step_names(folder: Path) -> list[Path]:

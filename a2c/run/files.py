@@ -147,7 +147,7 @@ def new_folder(path: Path) -> Iterator[Path]:
         OSError: where it cannot be written, or `path` is there and not an empty folder.
     """
     temporary = path.with_name(f".{path.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)  # a killed process's; of a link it lets the next line tell
+    _clear(temporary)  # a killed process's; of a link it lets the next line tell
     temporary.mkdir()
     try:
         yield temporary
@@ -155,7 +155,7 @@ def new_folder(path: Path) -> Iterator[Path]:
             _sync(entry)
         temporary.rename(path)
     except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
+        _clear(temporary)
         raise
     _sync(path.parent)
 
@@ -200,12 +200,18 @@ def made_folder(path: Path, *, below: Path | None = None) -> Iterator[None]:
         raise
 
 
+def _clear(folder: Path) -> None:
+    with suppress(RecursionError):  # a stranger's may be a thousand folders deep
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 @contextmanager
 def _folder_of(path: Path, below: Path | None, *, make: bool = False) -> Iterator[int]:
     """A descriptor of the folder that a file lies in."""
     below = path.parent if below is None else below
     inner = path.relative_to(below).parts[:-1]
-    assert ".." not in inner
+    if ".." in inner:
+        raise OSError(errno.EINVAL, "it names a folder above", str(path))
     descriptor = os.open(below, _FOLDER)
     try:
         for at, part in enumerate(inner):
@@ -215,6 +221,10 @@ def _folder_of(path: Path, below: Path | None, *, make: bool = False) -> Iterato
             outer, descriptor = descriptor, _inner(part, descriptor, below.joinpath(*inner[: at + 1]))
             os.close(outer)
         yield descriptor
+    except OSError as error:
+        if error.filename in (path.name, f".{path.name}.tmp"):  # all that calls by descriptor know
+            error.filename = str(path.with_name(error.filename))
+        raise
     finally:
         os.close(descriptor)
 

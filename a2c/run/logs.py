@@ -11,8 +11,9 @@ from typing import Any
 from a2c.config import UserError
 from a2c.reading import read_lines
 
-LARGEST_LOG = 2**28  # bytes of a file that is looked at
-MOST_LINES = 200_000
+LARGEST_LOG = 2**27  # bytes of a file that is looked at
+MOST_LINES = 1_000_000
+MOST_KEYS = 500  # of a line
 
 
 def logged(path: Path, warn: Callable[[str], None] = lambda text: None) -> Iterator[dict[str, Any]]:
@@ -20,17 +21,16 @@ def logged(path: Path, warn: Callable[[str], None] = lambda text: None) -> Itera
 
     Args:
         path: of the file.
-        warn: called with a sentence where lines were left out; the half last line of a run under way is without.
+        warn: called with a sentence if lines were left out; the half last line of a run under way is without.
 
     Raises:
-        UserError: where something else than a file lies there, or it is too large.
+        UserError: if something else than a file lies there, or it is too large.
     """
     damaged: list[int] = []
     try:
         for number, line in enumerate(read_lines(path, LARGEST_LOG), 1):
             if number > MOST_LINES:
-                warn(f"{path}: lines after the first {MOST_LINES:,} are left out.")
-                break
+                raise UserError(f"{path} cannot be read: it has more than {MOST_LINES:,} lines.")
             values = parsed(line)
             if values is not None:
                 yield values
@@ -45,13 +45,15 @@ def logged(path: Path, warn: Callable[[str], None] = lambda text: None) -> Itera
 
 
 def parsed(line: bytes | str) -> dict[str, Any] | None:
-    """The object of a line; None where it is another thing, or has no finite number `env_steps`."""
+    """The object of a line; None if it is another thing, has too many keys, or no finite number `env_steps`."""
     try:
         text = line if isinstance(line, str) else line.decode(errors="replace")
         values = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return values if isinstance(values, dict) and math.isfinite(number(values.get("env_steps"))) else None
+    if not isinstance(values, dict) or len(values) > MOST_KEYS or not math.isfinite(number(values.get("env_steps"))):
+        return None
+    return values
 
 
 def number(value: Any) -> float:

@@ -30,7 +30,8 @@ def find_checkpoint(path: Path, warn: Callable[[str], None] = lambda text: None)
     folder = path / "checkpoints"
     latest_first = step_names(folder)[::-1]
     damages: list[str] = []
-    for file in [*latest_first, *folder.glob(BEST)]:
+    best = [folder / BEST] if os.path.lexists(folder / BEST) else []
+    for file in latest_first + best:
         try:
             saved = read_checkpoint(file)
             if file.name not in (BEST, step_file(folder, saved.env_steps).name):

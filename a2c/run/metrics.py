@@ -20,7 +20,7 @@ from google.protobuf.message import DecodeError
 
 from a2c.algorithms.sections import AlgorithmSection, Metric
 from a2c.config import Config, dotted, dump_config
-from a2c.reading import open_regular, read_lines
+from a2c.reading import is_regular, open_regular, read_lines
 from a2c.run.files import create, remove, reopen, replacing
 from a2c.run.logs import parsed
 
@@ -197,7 +197,7 @@ class TensorBoardWriter:
         from a2c.run import summaries
 
         self.event_pb2, self.summary_pb2, self.summaries = event_pb2, summary_pb2, summaries
-        before = sorted(file for file in folder.glob(f"{_EVENTS}.*") if file.is_file() and not file.is_symlink())
+        before = sorted(file for file in folder.glob(f"{_EVENTS}.*") if is_regular(file, links=False))
         for file in before:
             _cut_events(file, env_steps, evaluated, event_pb2.Event)
         # written at once, unlike TensorBoard's own writer, whose thread would lose its queue in a kill
@@ -302,7 +302,7 @@ class Writers:
 
 def _lines(path: Path) -> Iterator[bytes]:
     """The whole lines of a file, if it is one: a pipe or a link that someone laid there is not read."""
-    if path.is_file() and not path.is_symlink():
+    if is_regular(path, links=False):
         yield from (line for line in read_lines(path, LARGEST, links=False) if line.endswith(b"\n"))
 
 
@@ -344,8 +344,8 @@ def _keep_beginning(stream: BinaryIO, length: int, file: Path) -> None:
     """A new file with the first bytes of the one before: that one may have a name elsewhere."""
     stream.seek(0)
     with replacing(file) as copy:
-        while length:
-            length -= copy.write(stream.read(min(length, 2**20)))
+        while length and (part := stream.read(min(length, 2**20))):
+            length -= copy.write(part)
 
 
 def _read_record(stream: BinaryIO, size: int) -> bytes | None:

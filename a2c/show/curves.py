@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from a2c.algorithms.sections import SECTIONS
 from a2c.config import UserError
 from a2c.run.metrics import RUN_COLUMNS, WINDOW
-from a2c.show.runs import FloatArray, Run, group
+from a2c.show.runs import METRICS, FloatArray, Run, group
 from a2c.show.style import on_common_range
 
 # the column of metrics, what it is called, and by how much it is divided
@@ -21,7 +20,6 @@ AXES = {
     "minutes": ("seconds", "minutes of training", 60),
 }
 RETURN, SPEED = "episode_return_mean", "steps_per_second"
-METRICS = {metric.name: metric for section in SECTIONS.values() for metric in section.METRICS}
 LABELS = {
     RETURN: f"mean return of the last {WINDOW} games",
     SPEED: "agent steps a second",

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from a2c.config import Config, UserError, build_config, dotted, dump_config, printable
-from a2c.reading import read_bytes
+from a2c.reading import is_regular, read_bytes
 from a2c.run.files import write_result
 from a2c.run.metrics import WINDOW
 from a2c.show.commands import eval_command, train_command, watch_command
@@ -26,6 +26,7 @@ from a2c.show.runs import Evaluation, Run
 from a2c.show.style import render
 
 LARGEST_VIDEO = 10_000_000  # bytes
+MOST_ROWS = 200  # of evaluations
 _STYLE = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 _STYLE_HASH = b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 # nothing is run and nothing is fetched, whatever a run's files may hold
@@ -146,7 +147,10 @@ def _evaluations(run: Run) -> str:
             "<p>None was made. <code>evaluation.episodes</code> sets how many whole games are played beside training."
             "</p>\n"
         )
-    protocols = list({tuple(one.protocol.items()): one.protocol for one in run.evaluations}.values())
+    last = run.evaluations[-MOST_ROWS:]
+    earlier = len(run.evaluations) - len(last)
+    left_out = f"<p>These are the last {len(last)}; {earlier:,} earlier ones are left out.</p>\n" if earlier else ""
+    protocols = list({tuple(one.protocol.items()): one.protocol for one in last}.values())
     headings = ("after steps", "mean", "95 % interval", "median", "lowest", "highest", "games", "human-normalised")
     rows = [
         (
@@ -154,14 +158,14 @@ def _evaluations(run: Run) -> str:
             *(_number(one.minimum), _number(one.maximum), _or_dash(one.episodes), _number(one.human_normalized, ".3f")),
             *(one.policy, str(protocols.index(one.protocol) + 1)),
         )
-        for one in run.evaluations
+        for one in last
     ]
     table = _table("Whole games with raw scores; the interval is of the mean", (*headings, "policy", "protocol"), rows)
     details = (
         _details(f"Protocol {number}", _table(f"Protocol {number}", ("what", "value"), _named(protocol)))
         for number, protocol in enumerate(protocols, 1)
     )
-    return table + "".join(details)
+    return left_out + table + "".join(details)
 
 
 def _named(protocol: dict[str, str]) -> list[tuple[str, str]]:
@@ -183,7 +187,7 @@ def _video(run: Run) -> str:
 
 def _newest_video(folder: Path) -> tuple[str, bytes] | None:
     """The name and content of the newest film that is not too large; never what a link points to."""
-    films = [] if folder.is_symlink() else [file for file in folder.glob("*.mp4") if file.is_file()]
+    films = [] if folder.is_symlink() else [file for file in folder.glob("*.mp4") if is_regular(file, links=False)]
     for file in sorted(films, key=lambda file: (file.stat().st_mtime, file.name), reverse=True):
         with suppress(OSError):
             return file.name, read_bytes(file, LARGEST_VIDEO, links=False)

@@ -16,9 +16,9 @@ from matplotlib.ticker import EngFormatter
 
 from a2c.config import UserError
 from a2c.run.files import make_folders, write_result
-from a2c.show.curves import AXES, LABELS, Curve, Panel
+from a2c.show.curves import AXES, LABELS, Curve, Mark, Panel
 from a2c.show.runs import Run
-from a2c.show.style import THIN, colour, draw_band, line, markers, plain, render
+from a2c.show.style import THIN, colour, draw_band, kept, line, markers, plain, render
 
 FORMS = ("png", "svg")
 FADED = {**THIN, "lw": 0.8}
@@ -127,19 +127,26 @@ def _draw_panel(axes: Axes, panel: Panel, axis: str, smoothing: int) -> None:
 def _draw_curve(axes: Axes, curve: Curve, index: int, smoothing: int) -> None:
     if smoothing or len(curve.lines) > 1:
         for run in curve.lines:
-            axes.plot(run.x, run.raw, color=colour(index), **FADED)
-    draw_band(
-        axes, curve.x, curve.low, curve.middle, curve.high, index, **markers(index), markevery=_every(curve, index)
-    )
-    for mark in curve.marks:
-        low, high = mark.interval or (mark.mean, mark.mean)
-        reach = [[max(0.0, mark.mean - low)], [max(0.0, high - mark.mean)]]
-        axes.errorbar(mark.x, mark.mean, reach, color=colour(index), capsize=3, lw=1, zorder=4, **STAR)
+            shown = kept(run.raw)
+            axes.plot(run.x[shown], run.raw[shown], color=colour(index), **FADED)
+    at = kept(curve.middle)  # all points if there are several runs, and of one run the band is the line
+    x, low, middle, high = (values[at] for values in (curve.x, curve.low, curve.middle, curve.high))
+    draw_band(axes, x, low, middle, high, index, **markers(index), markevery=_every(len(at), index))
+    if curve.marks:
+        _draw_marks(axes, curve.marks, index)
 
 
-def _every(curve: Curve, index: int) -> tuple[int, int]:
+def _draw_marks(axes: Axes, marks: Sequence[Mark], index: int) -> None:
+    """All at once: one by one, thousands take as many seconds as the rest of the picture does tenths."""
+    x, means = np.array([(mark.x, mark.mean) for mark in marks]).T
+    low, high = np.array([mark.interval or (mark.mean, mark.mean) for mark in marks]).T
+    reach = np.maximum(0.0, [means - low, high - means])
+    axes.errorbar(x, means, reach, color=colour(index), capsize=3, lw=1, zorder=4, ls="", **STAR)
+
+
+def _every(points: int, index: int) -> tuple[int, int]:
     """The first point with a sign on it, and how many there are from one to the next: other ones for each curve."""
-    step = max(1, len(curve.x) // SIGNS)
+    step = max(1, points // SIGNS)
     return index * step // 4 % step, step
 
 

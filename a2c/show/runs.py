@@ -11,19 +11,26 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from a2c.algorithms.sections import SECTIONS
 from a2c.config import Config, UserError, cut, dotted, dump_config, read_config_file, read_provenance
+from a2c.reading import is_regular
 from a2c.run.logs import logged, number
 from a2c.run.metrics import RUN_COLUMNS
 
 FloatArray = npt.NDArray[np.float64]
 MOST_EVALUATIONS = 2_000
-MOST_COLUMNS = 100  # of metrics
+MOST_COLUMNS = len(RUN_COLUMNS) + 20  # of metrics, before only those in METRICS are added; each becomes a panel
+LONGEST_NAME = 80  # of a column
+MOST_COUNTED = 1_000  # quantities that are left out
+MOST_SETTINGS = 20  # of a protocol; ours has 15
+METRICS = {metric.name: metric for section in SECTIONS.values() for metric in section.METRICS}
 
 
 @dataclass(frozen=True)
@@ -103,7 +110,7 @@ def _read_run(path: Path, warn: Callable[[str], None]) -> Run:
     if not path.is_dir():
         what = "is a file; name the run's folder" if path.is_file() else "does not exist; name a run's folder"
         raise UserError(f"{path} {what}.")
-    if not (path / "config.yaml").is_file():
+    if not is_regular(path / "config.yaml"):
         raise UserError(f"{path} is no run's folder: it holds no config.yaml; name one that `a2c train` has made.")
     values = read_config_file(path / "config.yaml")
     given = dotted(values)
@@ -129,17 +136,25 @@ def _metrics(path: Path, warn: Callable[[str], None]) -> dict[str, FloatArray]:
     Lines whose env_steps do not lie above those of all before are left out.
     """
     columns = {name: array("d") for name in RUN_COLUMNS}
+    left_out: set[int] = set()  # hashes: names can be long
     lines, steps = 0, -math.inf
     for record in logged(path, warn):
         if record["env_steps"] <= steps:
             continue
         steps = record["env_steps"]
         for name in record:
-            if name not in columns and len(columns) < MOST_COLUMNS and name.isidentifier():
+            if name in columns or not name.isidentifier():
+                continue
+            if name in METRICS or (len(columns) < MOST_COLUMNS and len(name) <= LONGEST_NAME):
                 columns[name] = array("d", [math.nan]) * lines
+            elif len(left_out) < MOST_COUNTED:
+                left_out.add(hash(name))
         for name, column in columns.items():
             column.append(number(record.get(name)))
         lines += 1
+    if left_out:
+        least = "at least " if len(left_out) == MOST_COUNTED else ""
+        warn(f"{path}: it names more quantities than are drawn; left out: {least}{len(left_out):,}.")
     return {name: np.array(column) for name, column in columns.items()}
 
 
@@ -175,8 +190,11 @@ def _evaluation(values: dict[str, Any]) -> Evaluation:
 
 
 def _protocol(values: Any) -> dict[str, str]:
-    """The first settings of a protocol; a stranger's may have any number, of any length."""
-    return {cut(name): cut(value) for name, value in list(values.items())[:50]} if isinstance(values, dict) else {}
+    """The first settings of a protocol, and how many more there are; a stranger's may have any number of any length."""
+    if not isinstance(values, dict):
+        return {}
+    more = {"and more": f"{len(values) - MOST_SETTINGS:,} are left out"} if len(values) > MOST_SETTINGS else {}
+    return {cut(name): cut(value) for name, value in islice(values.items(), MOST_SETTINGS)} | more
 
 
 def _count(value: Any) -> int | None:

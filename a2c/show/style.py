@@ -21,6 +21,7 @@ DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (2, 2)), "-.")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 THIN: dict[str, Any] = {"lw": 0.5, "alpha": 0.3}  # of single runs and raw values, behind what is said of them
 GRID_POINTS = 200
+MOST_POINTS = 4_000  # of a drawn line: more than a picture has columns
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -53,6 +54,23 @@ def on_common_range(xs: Sequence[Any], ys: Sequence[Any]) -> tuple[FloatArray, F
     start, end = max(x[0] for x in xs), min(x[-1] for x in xs)
     grid = np.linspace(start, end, GRID_POINTS) if start <= end else np.array([])
     return grid, np.array([np.interp(grid, x, y) for x, y in zip(xs, ys, strict=True)])
+
+
+def kept(values: FloatArray) -> npt.NDArray[np.int64]:
+    """Which points of a line are drawn: all of a short one, else its ends and the extremes of each part of it.
+
+    Args:
+        values: [points], finite.
+
+    Returns:
+        Their indices, rising; at most MOST_POINTS and the ends.
+    """
+    at = np.arange(len(values))
+    if len(at) <= MOST_POINTS:
+        return at
+    parts = np.array_split(at, MOST_POINTS // 2)
+    extremes = [part[find(values[part])] for part in parts for find in (np.argmin, np.argmax)]  # so that spikes stay
+    return np.unique([at[0], *extremes, at[-1]])
 
 
 def draw_band(axes: Axes, x: Any, low: Any, middle: Any, high: Any, index: int, **more: Any) -> None:

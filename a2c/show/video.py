@@ -31,18 +31,20 @@ def encoding(
     The encoder works in a folder of its own; `below` is as of `replacing`.
 
     Raises:
-        UserError: where a file cannot be written; then, or where anything is raised in the block, none is there.
+        UserError: if a file cannot be written; then, or if anything is raised in the block, none is there.
     """
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="a2c-")))
-        targets = {file.suffix: stack.enter_context(_replacing(file, below)) for file in files}
-        parts = {suffix: folder / f"video{suffix}" for suffix in targets}
-        encoder = _Encoder(parts, folder, frames_per_second)
-        stack.callback(encoder.kill)
+        with _told("The video"):
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="a2c-")))
+            targets = {file: stack.enter_context(_replacing(file, below)) for file in files}
+            parts = {file.suffix: folder / f"video{file.suffix}" for file in files}
+            encoder = _Encoder(parts, folder, frames_per_second)
+            stack.callback(encoder.kill)
         yield encoder.write
-        encoder.finish()
-        for suffix, target in targets.items():
-            with open_regular(parts[suffix], 2**63) as part:
+        with _told("The video"):
+            encoder.finish()
+        for file, target in targets.items():
+            with _told(file), open_regular(parts[file.suffix], 2**63) as part:
                 shutil.copyfileobj(part, target)
 
 
@@ -122,11 +124,21 @@ class _Encoder:
 
 @contextmanager
 def _replacing(file: Path, below: Path | None) -> Iterator[BinaryIO]:
+    """As `replacing`, with UserError if it cannot be written; what is raised in the block passes as it is."""
+    with ExitStack() as stack:
+        with _told(file):
+            target = stack.enter_context(replacing(file, below=below))
+        yield target
+        with _told(file):
+            stack.close()  # the block has ended well: now the file gets its name
+
+
+@contextmanager
+def _told(what: str | Path) -> Iterator[None]:
     try:
-        with replacing(file, below=below) as target:
-            yield target
+        yield
     except OSError as error:
-        raise UserError(f"{file} cannot be written: {error.strerror}.") from None
+        raise UserError(f"{what} cannot be written: {error.strerror or error}.") from None
 
 
 def _ffmpeg(*arguments: str) -> list[str]:

@@ -17,8 +17,8 @@ from run_folders import evaluation, make_run
 from a2c.config import dotted, dump_config, load_config, preset_names
 from a2c.run.training import train
 from a2c.show.commands import eval_command, train_command
-from a2c.show.page import LARGEST_VIDEO, make_page, write_page
-from a2c.show.runs import read_runs
+from a2c.show.page import LARGEST_VIDEO, MOST_ROWS, make_page, write_page
+from a2c.show.runs import MOST_SETTINGS, read_runs
 
 RISE = [float(i) for i in range(12)]
 HOSTILE = "<script>alert('x')</script> & \" onload=\"alert(1)"
@@ -210,6 +210,36 @@ def test_the_newest_video_that_is_not_too_large_is_inside(tmp_path):
     (videos / "link.mp4").symlink_to(secret)
     (video,) = page_of(run).all("video")
     assert base64.b64decode(video["src"].removeprefix("data:video/mp4;base64,")) == b"new"
+
+
+def test_a_film_that_no_name_leads_to_is_passed_over(tmp_path):
+    run = make_run(tmp_path / "r", RISE)
+    (run / "videos").mkdir()
+    (run / "videos" / "z.mp4").symlink_to("x" * 300)
+    assert page_of(run).all("video") == []
+    (run / "videos" / "a.mp4").write_bytes(b"film")
+    assert len(page_of(run).all("video")) == 1
+
+
+def test_of_many_evaluations_the_last_are_shown(tmp_path):
+    run = make_run(tmp_path / "r", RISE, evaluations=[evaluation(i, float(i)) for i in range(1, MOST_ROWS + 2)])
+    text = page_of(run).text
+    assert f"These are the last {MOST_ROWS}; 1 earlier ones are left out." in text
+    assert re.search(rf"^{MOST_ROWS + 1}{MOST_ROWS + 1}\.00", text, re.MULTILINE)
+    assert not re.search(r"^11\.00", text, re.MULTILINE)
+    lines = (run / "evaluations.jsonl").read_text().splitlines(keepends=True)
+    (run / "evaluations.jsonl").write_text("".join(lines[1:]))
+    text = page_of(run).text
+    assert "left out" not in text
+    assert re.search(r"^22\.00", text, re.MULTILINE)
+
+
+def test_a_long_protocol_says_what_it_leaves_out(tmp_path):
+    settings = {f"rule_{i}": i for i in range(MOST_SETTINGS + 3)}
+    text = page_of(make_run(tmp_path / "r", RISE, evaluations=[evaluation(600, 4.0, protocol=settings)])).text
+    assert f"rule {MOST_SETTINGS - 1}" in text
+    assert f"rule {MOST_SETTINGS}" not in text
+    assert re.search(r"and more\s*3 are left out", text)
 
 
 def test_the_command_writes_the_page_of_one_run_into_its_folder(tmp_path, run_cli):

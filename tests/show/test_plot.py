@@ -14,10 +14,11 @@ from run_folders import evaluation, make_run
 
 from a2c.algorithms.sections import A2CSection
 from a2c.config import UserError
+from a2c.run.metrics import RUN_COLUMNS
 from a2c.show.curves import RETURN, SPEED, make_panels, smooth
 from a2c.show.plot import check_target, draw, save
-from a2c.show.runs import group, read_runs
-from a2c.show.style import COLOURS, line, markers, render
+from a2c.show.runs import LONGEST_NAME, METRICS, MOST_COLUMNS, Run, group, read_runs
+from a2c.show.style import COLOURS, MOST_POINTS, kept, line, markers, render
 
 RISE = [float(i) for i in range(10)]
 
@@ -220,6 +221,100 @@ def test_neighbouring_lines_differ_without_any_colour():
     greys = [np.dot([int(to_hex(c)[i : i + 2], 16) for i in (1, 3, 5)], [0.3, 0.6, 0.1]) for c in COLOURS[:3]]
     assert len(set(COLOURS)) == 7
     assert max(greys) < 160  # dark enough for paper
+
+
+def long_run(values: np.ndarray) -> Run:
+    """As read from so many lines."""
+    steps = np.arange(1.0, len(values) + 1)
+    columns = {**dict.fromkeys(RUN_COLUMNS, steps), RETURN: values}
+    return Run(Path("r"), "r", {}, {"env.id": "Pong", "seed": 0}, {}, columns, ())
+
+
+@pytest.mark.parametrize("smoothing", [0, 3])
+def test_of_a_long_run_no_more_is_drawn_than_can_be_seen_and_every_spike(smoothing):
+    """Matplotlib cannot draw hundreds of thousands of lines up and down at all."""
+    values = np.arange(200_000.0) % 2
+    values[[77_777, 123_456]] = 9, -9
+    panels = make_panels([long_run(values)], "return", "steps", smoothing)
+    figure = draw(panels, "steps", smoothing)
+    lines = figure.axes[0].lines
+    assert len(lines) == 1 + bool(smoothing)
+    for drawn in lines:
+        assert len(drawn.get_xdata()) <= MOST_POINTS + 2
+        assert (drawn.get_xdata()[0], drawn.get_xdata()[-1]) == (1, 200_000)
+    spikes = {(77_778, 9), (123_457, -9)}
+    assert spikes <= set(zip(lines[0].get_xdata(), lines[0].get_ydata(), strict=True))
+    assert len(figure.axes[0].collections[0].get_paths()[0].vertices) < 3 * MOST_POINTS
+    assert len(panels[0].curves[0].x) == 200_000  # the numbers are all there
+    assert render(figure, "png").startswith(b"\x89PNG")
+    assert len(render(figure, "svg")) < 1_000_000
+
+
+def test_the_signs_on_a_long_curve_are_as_many_as_on_a_short_one():
+    figures = (
+        draw(make_panels([long_run(np.arange(n) % 2.0)], "return", "steps", 0), "steps", 0) for n in (4000, 9000)
+    )
+    short, long = (figure.axes[0].lines[0].get_markevery() for figure in figures)
+    assert abs(short[1] - long[1]) < 2
+
+
+@pytest.mark.parametrize("points", [0, 1, 2, MOST_POINTS])
+def test_all_points_of_a_short_line_are_drawn(points):
+    assert kept(np.zeros(points)).tolist() == list(range(points))
+
+
+def test_the_kept_points_rise_and_hold_the_extremes_of_each_part():
+    values = np.random.default_rng(0).normal(size=MOST_POINTS + 1)
+    at = kept(values)
+    assert (np.diff(at) > 0).all()
+    for part in np.array_split(np.arange(len(values)), MOST_POINTS // 2):
+        assert {values[part].min(), values[part].max()} <= set(values[np.intersect1d(at, part)])
+
+
+def test_thousands_of_evaluations_are_few_things_to_draw(tmp_path):
+    """Each as an artist of its own took matplotlib as many seconds as there were hundreds."""
+    run = make_run(tmp_path / "r", RISE, evaluations=[evaluation(i, 1.0) for i in range(1, 501)])
+    axes = draw(make_panels(read_runs([run]), "return", "steps", 0), "steps", 0).axes[0]
+    assert len(axes.containers) == 1
+    stars = [drawn for drawn in axes.lines if drawn.get_marker() == "*"]
+    assert [(len(drawn.get_xdata()), drawn.get_linestyle()) for drawn in stars] == [(500, "None")]
+    assert len(axes.lines) + len(axes.collections) < 8
+
+
+@pytest.mark.parametrize("interval", [None, [4.0, 6.5], [6.0, 7.0]])
+def test_an_evaluation_has_its_star_and_its_interval(tmp_path, interval):
+    judged = [evaluation(500, 1.0), evaluation(900, 5.0, interval=interval)]
+    run = make_run(tmp_path / "r", RISE, evaluations=judged)
+    axes = draw(make_panels(read_runs([run]), "return", "steps", 0), "steps", 0).axes[0]
+    (star,) = (drawn for drawn in axes.lines if drawn.get_marker() == "*")
+    (bars,) = axes.containers[0].lines[2]
+    assert star.get_xydata().tolist() == [[500, 1], [900, 5]]
+    ends = {None: (5, 5), 4.0: (4, 6.5), 6.0: (5, 7)}[interval and interval[0]]
+    assert [bar[:, 1].tolist() for bar in bars.get_segments()] == [[0, 3], list(ends)]
+
+
+def test_invented_quantities_are_drawn_up_to_a_number_and_the_rest_told(tmp_path):
+    run = make_run(tmp_path / "r", RISE[:2])
+    more = {"y" * (LONGEST_NAME + 1): 1.0} | {f"mine_{i}": 1.0 for i in range(90)}
+    known = dict.fromkeys(METRICS, 1.0)
+    lines = (json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines())
+    (run / "metrics.jsonl").write_text("".join(json.dumps({**more, **known, **line}) + "\n" for line in lines))
+    told: list[str] = []
+    runs = read_runs([run], told.append)
+    named = MOST_COLUMNS - len(RUN_COLUMNS)
+    assert told == [f"{run / 'metrics.jsonl'}: it names more quantities than are drawn; left out: {91 - named}."]
+    drawn = {panel.quantity for panel in make_panels(runs, "losses", "steps", 0)}
+    assert {f"mine_{i}" for i in range(named)} | {name for name in METRICS if METRICS[name].plotted} == drawn
+
+
+def test_how_many_quantities_are_left_out_is_not_counted_for_ever(tmp_path):
+    run = make_run(tmp_path / "r", RISE)
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    odd = [{f"mine_{i}_{j}": 1.0 for j in range(200)} | line for i, line in enumerate(lines)]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in odd))
+    told: list[str] = []
+    read_runs([run], told.append)
+    assert "left out: at least 1,000." in told[0]
 
 
 @pytest.mark.parametrize(

@@ -99,3 +99,45 @@ def test_an_encoder_that_fails_is_told_and_leaves_nothing(tmp_path, monkeypatch,
 def test_a_folder_that_is_none_is_told(tmp_path):
     with pytest.raises(UserError, match="cannot be written"), encoding([tmp_path / "no" / "v.mp4"], 60):
         pass
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError(), OSError("boom"), FileNotFoundError(2, "No such file", "/a/rom")])
+def test_an_error_of_the_block_passes_as_it_is(tmp_path, error):
+    """So that a reader of our output who has left, or a file of the game that is not there, is told as such."""
+    with pytest.raises(OSError) as raised, encoding([tmp_path / "v.mp4", tmp_path / "v.gif"], 60) as write:
+        write(frame(0))
+        raise error
+    assert raised.value is error
+    assert list(tmp_path.iterdir()) == []
+
+
+def refuse(*_: object, **__: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    ("call", "what"),
+    [
+        ("a2c.show.video.tempfile.TemporaryDirectory", "The video"),
+        ("a2c.show.video.shutil.copyfileobj", "{file}"),
+        ("a2c.run.files.os.replace", "{file}"),
+    ],
+)
+def test_our_own_writing_that_fails_before_and_after_the_block_is_one_sentence(tmp_path, monkeypatch, call, what):
+    file = tmp_path / "v.mp4"
+    monkeypatch.setattr(call, refuse)
+    sentence = f"{what.format(file=file)} cannot be written: No space left on device."
+    with pytest.raises(UserError) as told, encoding([file], 60) as write:
+        write(frame(0))
+    assert str(told.value) == sentence
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_encoder_that_is_not_there_is_one_sentence(tmp_path, monkeypatch):
+    monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", str(tmp_path / "none"))
+    with (
+        pytest.raises(UserError, match=r"^The video cannot be written: No such file"),
+        encoding([tmp_path / "v.mp4"], 60),
+    ):
+        pass
+    assert list(tmp_path.iterdir()) == []
