@@ -63,7 +63,7 @@ def content_of(path: Path) -> Any:
 
 def clear(place: Path) -> None:
     """Take away what lies there, be it a folder."""
-    if place.is_dir() and not place.is_symlink():
+    if not place.is_symlink() and place.is_dir():
         for inner in place.iterdir():
             clear(inner)
         place.rmdir()

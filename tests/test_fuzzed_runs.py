@@ -152,10 +152,10 @@ def some_file(run: Path, rng: random.Random) -> Path | None:
 
 def plain_file(file: Path) -> bool:
     """Whether it may be mutated: no link, of either kind, and no giant."""
-    if not file.is_file() or not real_folder(file.parent, None):
+    if file.is_symlink() or not file.is_file() or not real_folder(file.parent, None):
         return False
     state = file.lstat()
-    return not file.is_symlink() and state.st_nlink == 1 and state.st_size < 2**20
+    return state.st_nlink == 1 and state.st_size < 2**20
 
 
 def real_folder(folder: Path, run: Path | None) -> bool:
