@@ -8,7 +8,7 @@ import tensorflow as tf
 from a2c.cli import main
 from a2c.config import RuntimeConfig, UserError
 from a2c.execution.machine import processor
-from a2c.execution.runtime import INEXACT_PASSES, graph_rewrites, is_exact, machine, setup
+from a2c.execution.runtime import INEXACT_PASSES, graph_rewrites, is_exact, machine, setup, stream_seed
 
 pytestmark = pytest.mark.usefixtures("exact_numerics")
 
@@ -100,3 +100,11 @@ def test_the_command_line_refuses_exact_on_a_gpu_in_one_sentence(a_gpu, tmp_path
     assert error.count("\n") == 1
     assert "CUDA_VISIBLE_DEVICES=" in error
     assert not list(tmp_path.iterdir())
+
+
+def test_every_stream_of_every_run_has_a_seed_of_its_own():
+    """Else actions, minibatches and weights would be drawn from the same numbers, or runs share their noise."""
+    streams = ("actions", "evaluation actions", "export actions", "minibatches", "weights")
+    seeds = {stream_seed(seed, stream) for seed in range(20) for stream in streams}
+    assert len(seeds) == 20 * len(streams)
+    assert all(0 <= seed < 2**63 for seed in seeds)
