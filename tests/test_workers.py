@@ -114,7 +114,7 @@ def test_workers_that_are_killed_or_stopped_go_on_to_the_same_bits(tmp_path, und
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("algorithm", "env_steps"), [("a2c", 120_000), ("ppo", 30_000)])
+@pytest.mark.parametrize(("algorithm", "env_steps"), [("a2c", 120_000), ("ppo", 60_000)])
 def test_twenty_kills(tmp_path, algorithm, env_steps):
     settings = catch(8, env_steps=env_steps, **EVALUATIONS)
     settings["algorithm"] |= {"name": algorithm}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -247,15 +248,22 @@ def test_an_agent_whose_weights_do_not_fit_leaves_no_folder(tmp_path, catch_run,
 
 @pytest.mark.integration
 def test_ctrl_c_while_it_is_drawn_leaves_nothing(tmp_path, pong_run):
-    out = tmp_path / "out"
+    out, work = tmp_path / "out", tmp_path / "work"
+    work.mkdir()
     command = [sys.executable, "-m", "a2c", "watch", str(pong_run), "--episodes", "1", "--out", str(out)]
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed_sigint
+        command,
+        env={**os.environ, "TMPDIR": str(work)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=heed_sigint,
     )
-    while not any(file.stat().st_size for file in out.glob(".*mp4.tmp")):  # until the encoder has written something
+    while not any(file.stat().st_size for file in work.glob("a2c-*/*.mp4")):  # until the encoder has written something
         assert process.poll() is None
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     text, errors = process.communicate(timeout=60)
     assert (process.returncode, text, errors) == (130, "", "")
     assert not out.exists()
+    assert not list(work.iterdir())
