@@ -92,7 +92,10 @@ def test_counters_keep_the_last_100_games_and_survive_a_checkpoint():
     counters = Counters()
     games = [Episode(0, number, 0, float(number), 10 * number, 0) for number in range(150)]
     counters.advance(80, 4, 16)
-    for game in games:
+    for game in games[:3]:
+        counters.count(game.episode_return, game.length)
+    assert (counters.return_mean, counters.length_mean) == (1, 10)
+    for game in games[3:]:
         counters.count(game.episode_return, game.length)
     assert (counters.updates, counters.env_steps, counters.frames, counters.episodes) == (1, 80, 320, 150)
     assert counters.return_mean == sum(range(50, 150)) / 100

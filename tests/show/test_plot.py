@@ -223,6 +223,15 @@ def test_neighbouring_lines_differ_without_any_colour():
     assert max(greys) < 160  # dark enough for paper
 
 
+def test_of_several_runs_the_median_and_the_range_are_drawn(tmp_path):
+    paths = [make_run(tmp_path / str(level), [float(level)] * 5, seed=level) for level in (0, 1, 2, 3, 9)]
+    panels = make_panels(read_runs(paths), "return", "steps", 0)
+    (axes,) = (axes for axes in draw(panels, "steps", 0).axes if axes.lines)
+    assert set(axes.lines[-1].get_ydata()) == {2}
+    (band,) = axes.collections
+    assert {y for _, y in band.get_paths()[0].vertices} == {0, 9}
+
+
 def long_run(values: np.ndarray) -> Run:
     """As read from so many lines."""
     steps = np.arange(1.0, len(values) + 1)
