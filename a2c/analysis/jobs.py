@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Protocol
 
 from a2c.config import UserError
@@ -129,12 +128,14 @@ def _run(jobs: Sequence[Job], workers: int, folder: Path, place: Place, on_tick:
     waiting = [job for job in jobs if not job.is_done()]
     done = len(jobs) - len(waiting)
     running: list[tuple[Job, Process]] = []
-    before = signal.signal(signal.SIGTERM, _leave)  # by default it would leave the running jobs behind
+    asked: list[int] = []
+    # by default it would leave the running jobs behind; an exception could leave a lock of the display taken for ever
+    before = signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
     try:
         on_tick(done)
         if waiting:
             place.examine(folder)
-        while waiting or running:
+        while (waiting or running) and not asked:
             while waiting and len(running) < workers:
                 job = waiting.pop(0)
                 make_folders(job.log.parent)
@@ -152,6 +153,8 @@ def _run(jobs: Sequence[Job], workers: int, folder: Path, place: Place, on_tick:
         for _, process in running:
             end(process)
         signal.signal(signal.SIGTERM, before)
+    if asked:
+        sys.exit(128 + asked[0])
 
 
 def end(process: Process) -> None:
@@ -161,10 +164,6 @@ def end(process: Process) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-
-
-def _leave(number: int, _: FrameType | None) -> None:
-    sys.exit(128 + number)
 
 
 def _check(job: Job, code: int) -> None:

@@ -125,3 +125,16 @@ def test_jobs_whose_parent_was_killed_still_hold_the_lock(tmp_path):
     time.sleep(0.5)
     run_jobs([job(tmp_path, "0")], workers=1, folder=tmp_path)
     assert (tmp_path / "done-0").exists()
+
+
+def test_sigterm_does_not_cut_the_display_short(tmp_path):
+    """An exception in the middle of it would leave the lock of a live view taken, for which its thread would wait."""
+    shown = []
+
+    def show(done: int) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        shown.append(done)
+
+    with pytest.raises(SystemExit, match="143"):
+        run_jobs([job(tmp_path, "0")], workers=1, folder=tmp_path, on_tick=show)
+    assert shown == [0]
