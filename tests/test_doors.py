@@ -45,6 +45,7 @@ ALLOWED = {
     ("execution/replicas.py", "_to_words: np.savez"): "into memory",
     ("export/export.py", "_load_savedmodel: tf.saved_model.load"): "of a folder that was just written",
     ("export/onnx_writer.py", "write_onnx: onnx.save"): "into a new folder",
+    ("show/plot.py", "save: mkdir"): "beside the file that the user named",
     ("show/style.py", "render: savefig"): "into memory",
     ("run/lock.py", "take: truncate"): "of a file that the door opened",
     ("run/archive.py", "write_archive: ZipFile"): "of a file that the door opened",

@@ -230,6 +230,7 @@ def test_the_card_is_true(pong, fixture, request):
         assert card["versions"]["onnx"] == version("onnx")
 
 
+@pytest.mark.integration
 def test_an_evaluation_of_another_step_is_not_that_of_the_card(pong, tmp_path):
     first = next(iter(sorted((pong / "checkpoints").glob("step-*.npz"))))
     assert find_checkpoint(first).env_steps == 0
@@ -318,12 +319,14 @@ def test_a_folder_that_cannot_be_written_to(capsys, pong, tmp_path):
     assert_refused(capsys, tmp_path, pong, *words, says="cannot be written: Permission denied")
 
 
+@pytest.mark.integration
 def test_a_system_that_takes_no_new_folders(capsys, pong):
     """As the one above, for root too."""
     words = ("--out", "/proc/sys/net/out", "--format", "savedmodel")
     assert_refused(capsys, Path("/proc/sys/net"), pong, *words, says="cannot be written")
 
 
+@pytest.mark.integration
 def test_an_empty_folder_and_what_a_killed_export_left_are_no_obstacle(pong, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / ".out.tmp").mkdir()

@@ -143,6 +143,7 @@ note(f"worker-{index}")
 """
 
 
+@pytest.mark.integration
 def test_who_does_not_notice_that_another_failed_is_killed_with_all_that_it_started(tmp_path):
     program = f"""
 if index == 1:
@@ -172,6 +173,7 @@ note("saved")
     assert (tmp_path / "saved").exists()
 
 
+@pytest.mark.integration
 def test_nobody_is_left_where_launch_itself_fails(tmp_path):
     program = f"""
 {STUBBORN}
@@ -228,6 +230,7 @@ def test_a_signal_reaches_every_worker_and_all_may_save(tmp_path, number):
     assert not any(map(lives, pids(tmp_path)))
 
 
+@pytest.mark.integration
 def test_a_second_signal_kills_those_that_do_not_heed_the_first(tmp_path):
     with start(STUBBORN + "time.sleep(100)", tmp_path, preexec_fn=heed_sigint) as launcher:
         launcher.send_signal(signal.SIGINT)

@@ -33,7 +33,7 @@ def _escaped(letter: str) -> str:
 
 def cut(value: Any) -> str:
     """A value as a printable text, cut where it is long."""
-    text = value if isinstance(value, str) else _LONG.repr(value)
+    text = value if isinstance(value, str) else _SHORT.repr(value)
     return printable(text[:200])[:200]
 
 
@@ -63,8 +63,7 @@ class _Short(reprlib.Repr):
         return "null"
 
 
-_SHORT = _LONG = _Short()
-
+_SHORT = _Short()
 
 _KINDS = {"integer": "a whole number", "number": "a finite number", "boolean": "true or false", "null": "null"}
 _BOUNDS = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "to", "exclusiveMaximum": "to below"}

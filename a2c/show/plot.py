@@ -85,8 +85,10 @@ def save(figure: Figure, targets: Sequence[Path], *, below: Path | None = None) 
     pictures = {path: render(figure, path.suffix.lower().removeprefix(".")) for path in targets}
     for path, picture in pictures.items():
         try:
-            if below is not None or not path.parent.exists():
-                make_folders(path.parent, below=below or path.parent.parent)
+            if below is None:
+                path.parent.mkdir(exist_ok=True)  # one folder: more are a typing error
+            else:
+                make_folders(path.parent, below=below)
         except OSError as error:
             raise UserError(f"{path.parent} cannot be made: {error.strerror}; name another place with --out.") from None
         write_result(path, picture, below=below)

@@ -106,13 +106,11 @@ def make_video(
     saved = _read(request, warn)
     files = video_files(out, request, saved)
     below = run_folder(saved.path) if out is None else None
-    with (
+    with (  # the encoder starts before any game: what cannot be written is told at once
         closing(make_filmed_env(saved.config.env)) as env,
         made_folder(files[0].parent, below=below),
         stages or Stages() as view,
-        encoding(
-            files, env.frames_per_second, below=below
-        ) as write,  # before any game: what cannot be written is told at once
+        encoding(files, env.frames_per_second, below=below) as write,
     ):
         chosen = _choose(request, saved, env, view)
         painter = Painter(_caption(chosen), _think(chosen))

@@ -47,7 +47,14 @@ def replayed(config: Config, game: PlayedGame) -> list[Step]:
     return steps
 
 
-MORE = {"wrappers", "sticky, all actions, wrappers", "every frame", "frame limit inside a step", "no lives, no reward"}
+MORE = {
+    "native",
+    "wrappers",
+    "sticky, all actions, wrappers",
+    "every frame",
+    "frame limit inside a step",
+    "no lives, no reward",
+}
 CASES = [
     pytest.param(settings, id=name, marks=[pytest.mark.integration] if name in MORE else [])
     for name, settings in SETTINGS.items()
