@@ -29,10 +29,16 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 QUICK = ["--help", "--version", "envs", *(f"{name} --help" for name in "train launch bench doctor watch".split())]
 NOWHERE = ["eval . nowhere", "resume nowhere", "watch nowhere", "export nowhere"]
+NOT_THERE = {
+    "train --run-dir file": "file is a file; name a folder",
+    "train --run-dir file/run": "file is a file; name another",
+    "train --run-dir .": ". holds other files; name another folder",
+    "train --env Pendulum-v1": "only a Discrete action space is allowed",
+}
 NO_GAME = ["train --env Pongg", "bench --env Pongg", "compare --eager --env Catch --env Pongg"]
 
 
-def test_quick_answers_and_wrong_names_are_told_without_tensorflow():
+def test_quick_answers_and_wrong_names_are_told_without_tensorflow(tmp_path):
     """One process runs them all, and looks after each whether TensorFlow was imported."""
     code = """
 import contextlib, io, json, sys
@@ -52,8 +58,10 @@ for words in json.load(sys.stdin):
     ended[words] = [code, *texts, sorted({"tensorflow", "keras"} & set(sys.modules))]
 print(json.dumps(ended))
 """
-    commands = json.dumps([*QUICK, *NO_GAME, *NOWHERE])
-    done = subprocess.run([sys.executable, "-c", code], input=commands, capture_output=True, text=True, timeout=60)
+    (tmp_path / "file").touch()
+    commands = json.dumps([*QUICK, *NO_GAME, *NOWHERE, *NOT_THERE])
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, input=commands, capture_output=True, text=True, timeout=60, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     ended = json.loads(done.stdout)
     for words, (code, output, errors, imported) in ended.items():
@@ -65,7 +73,9 @@ print(json.dumps(ended))
         assert "Did you mean Pong" in ended[words][2]
     for words in NOWHERE:
         assert "There is no run folder or checkpoint nowhere." in ended[words][2]
-    assert ended.keys() == {*QUICK, *NO_GAME, *NOWHERE}
+    for words, sentence in NOT_THERE.items():
+        assert sentence in ended[words][2]
+    assert ended.keys() == {*QUICK, *NO_GAME, *NOWHERE, *NOT_THERE}
 
 
 def test_version():
@@ -277,7 +287,7 @@ def test_train_resume_goes_on_and_refuses_another_configuration(run_cli, tmp_pat
     assert "240 steps" in longer.stdout
     again = run_cli("train", "--run-dir", "r", cwd=tmp_path)
     assert again.returncode == 2
-    assert "exists already" in again.stderr
+    assert "holds a run already" in again.stderr
     other = run_cli(*settings, "--seed", "9", cwd=tmp_path)
     assert other.returncode == 2
     assert "seed=0, not 9" in other.stderr

@@ -21,6 +21,7 @@ from a2c.config import (
     preset_names,
 )
 from a2c.config.explain import explained
+from a2c.config.loading import MOST_MISTAKES
 
 STABLE_KEYS = """seed total_env_steps env.id env.backend env.num_envs env.sticky_action_probability
 env.cut_on_life_loss algorithm.rollout_length algorithm.gamma algorithm.gae_lambda algorithm.entropy_coef
@@ -251,6 +252,18 @@ def test_a_bad_file_is_one_sentence(tmp_path, content, sentence):
         load_config(config=file)
     assert sentence in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_all_mistakes_of_a_file_are_told_at_once_each_a_single_time(tmp_path):
+    file = tmp_path / "bad.yaml"
+    file.write_text("seed: x\nenv: {idd: 4}\noptimizer: {learning_rate: -1}\nmodel: {conv_layers: [[1, 2], 3]}")
+    with pytest.raises(UserError) as error:
+        load_config(config=file)
+    for wrong in ("seed='x'", "'env.idd'", "optimizer.learning_rate=-1", "model.conv_layers=[[1, 2], 3]"):
+        assert str(error.value).count(wrong) == 1
+    file.write_text("".join(f"x{i}: 0\n" for i in range(MOST_MISTAKES + 3)))
+    with pytest.raises(UserError, match=r"\(and 3 more\)$"):
+        load_config(config=file)
 
 
 def test_what_a_merge_brings_may_be_overridden(tmp_path):

@@ -1,5 +1,6 @@
 """What goes wrong while a run is under way: real full disks, signals, processes, bytes and numbers."""
 
+import errno
 import json
 import os
 import resource
@@ -255,7 +256,7 @@ def test_a_full_disk_stops_the_run_with_its_checkpoints_whole(run_cli, run_dir):
     steps = [read_checkpoint(file).env_steps for file in step_files(run_dir / "checkpoints")]
     assert len(steps) == 3
     assert not list(run_dir.rglob(".*.tmp"))
-    assert_one_sentence(run_cli(*command), 2, "exists already")
+    assert_one_sentence(run_cli(*command), 2, "holds a run already")
     total = steps[-1] + 50
     assert run_cli("resume", run_dir, "--steps", total, "--quiet").returncode == 0
     rows = lines(run_dir)
@@ -484,7 +485,9 @@ def test_the_first_signal_is_noted_the_second_is_handled_as_ever_and_an_ignored_
     assert {number: signal.getsignal(number) for number in StopSignal.SIGNALS} == before
 
 
-@pytest.mark.parametrize(("gone", "number"), [(BrokenPipeError, signal.SIGPIPE), (OSError, signal.SIGHUP)])
+@pytest.mark.parametrize(
+    ("gone", "number"), [(BrokenPipeError(), signal.SIGPIPE), (OSError(errno.EIO, "gone"), signal.SIGHUP)]
+)
 def test_a_terminal_or_reader_that_is_gone_stops_the_run_with_a_checkpoint(begun, run_dir, gone, number):
     class Gone(Progress):
         def show(self, *_):
@@ -493,6 +496,26 @@ def test_a_terminal_or_reader_that_is_gone_stops_the_run_with_a_checkpoint(begun
     summary = train(begun(640), run_dir, resume=True, progress=Gone())
     assert summary.signal == number
     assert find_checkpoint(run_dir).env_steps == summary.counters.env_steps == 128  # the first line shown
+
+
+def test_a_full_disk_under_what_is_printed_is_told_once_the_run_is_saved(begun, run_dir):
+    class Full(Progress):
+        def tick(self, *_):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(UserError, match=r"No space left on device.*saved after 96 steps; go on with: a2c resume"):
+        train(begun(640), run_dir, resume=True, progress=Full())
+    assert find_checkpoint(run_dir).env_steps == 96
+
+
+@pytest.mark.integration
+def test_a_run_whose_lines_find_no_space_ends_with_one_sentence(run_dir):
+    """`a2c train > log` on a full disk."""
+    command = [*A2C, *(word for word in CATCH if word != "--quiet"), "--steps", 10_000, "--run-dir", run_dir]
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(list(map(str, command)), stdout=full, stderr=subprocess.PIPE, text=True, timeout=120)
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
+    assert "cannot be written: No space left on device" in ended.stderr
 
 
 @pytest.mark.integration

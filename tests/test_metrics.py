@@ -4,6 +4,7 @@ import io
 import re
 from pathlib import Path
 
+import pytest
 from conftest import small_config
 from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -132,13 +133,53 @@ def test_plain_lines_have_numbers_units_and_an_eta():
     assert "return -" in second
 
 
-def test_the_live_view_shows_progress_returns_and_the_last_games():
+def plain(text: str) -> str:
+    """Without colours and movements of the cursor."""
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text)
+
+
+@pytest.mark.parametrize("width", [40, 60, 100])
+def test_the_live_view_shows_progress_returns_and_the_last_games_at_any_width(width):
     text = io.StringIO()
     counters = Counters(env_steps=3200)
-    counters.returns.extend([-21.0, -19.0])
-    with LiveProgress(Console(file=text, force_terminal=True, width=100), "Pong, seed 0") as view:
+    counters.returns.extend([-21.0, -19.0] * 10)
+    with LiveProgress(Console(file=text, force_terminal=True, width=width), "Pong, seed 0") as view:
         view.start(small_config(total_env_steps=32000), counters)
         view.show(record(3200), counters)
-    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text.getvalue())
-    for wanted in ("Pong, seed 0", "3200/32000", "-20.50", "entropy", "1,234", "-21  -19", "eta 0:00:23"):
-        assert wanted in shown, wanted
+    for wanted in ("Pong, seed 0", "3,200 of 32,000 steps", "10%", "-20.50 return", "entropy", "-21  -19", "eta "):
+        assert wanted in plain(text.getvalue()), wanted
+    drawn = plain(text.getvalue()).split("Pong, seed 0\n")[1].replace("\r", "\n").split("\n")
+    assert max(map(len, drawn)) <= width
+    assert not any("…" in line for line in drawn)
+
+
+def test_clock_steps_and_speed_move_between_two_lines_of_metrics(monkeypatch):
+    text = io.StringIO()
+    now = 100.0
+    monkeypatch.setattr("a2c.run.progress.time.monotonic", lambda: now)
+    view = LiveProgress(Console(file=text, force_terminal=True, width=100, get_time=lambda: now), "Pong, seed 0")
+    counters = Counters(env_steps=3200)
+    with view:
+        view.start(small_config(total_env_steps=32000), counters)
+        for _ in range(9):
+            now += 0.125
+            counters.env_steps += 80
+            view.tick(counters)
+    assert re.findall(r"([\d,]+) of 32,000 steps +(\S+) steps/s +(\S+)", plain(text.getvalue())) == [
+        ("3,200", "-", "0:00:00"),
+        ("3,520", "-", "0:00:00"),
+        ("3,840", "640", "0:00:01"),
+        ("3,840", "640", "0:00:01"),  # when it ends
+    ]
+
+
+def test_a_terminal_of_another_width_is_drawn_on_anew():
+    text = io.StringIO()
+    console = Console(file=text, force_terminal=True, width=100)
+    with LiveProgress(console, "Pong, seed 0") as view:
+        view.start(small_config(total_env_steps=32000), Counters())
+        console.width = 50
+        view.show(record(3200), Counters())
+    before, after = map(plain, text.getvalue().split("\x1b[2J"))
+    assert before.count("Pong, seed 0") == after.count("Pong, seed 0") == 1
+    assert "10%" in after

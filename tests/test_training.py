@@ -23,6 +23,7 @@ from a2c.config import UserError
 from a2c.run.checkpoint import Saved, read_checkpoint, step_files
 from a2c.run.folder import tell_of_another_machine
 from a2c.run.metrics import TensorBoardWriter
+from a2c.run.progress import Progress
 from a2c.run.training import train
 
 TIMES = ("seconds", "steps_per_second")
@@ -141,34 +142,21 @@ def test_a_killed_run_goes_on_from_its_checkpoint_and_drops_the_lines_beyond_it(
         assert sum(tag == "config" for _, tag, *_ in scalars(killed)) == 1
 
 
-class StopAfter:
+class StopAfter(Progress):
     """A view that asks the run to stop, as Ctrl-C does, when it is shown update n."""
 
     def __init__(self, updates: int) -> None:
         self.updates = updates
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-    def start(self, config, counters):
-        pass
-
     def show(self, record, counters):
         if record.updates >= self.updates:
             os.kill(os.getpid(), signal.SIGINT)
 
-    def evaluating(self, scores, episodes):
-        pass
 
-
-class StopInEvaluation(StopAfter):
+class StopInEvaluation(Progress):
     """Asks for it after the first game of the evaluation at some step."""
 
     def __init__(self, env_steps: int) -> None:
-        super().__init__(10**9)
         self.env_steps = env_steps
 
     def start(self, config, counters):
@@ -183,7 +171,7 @@ def test_an_existing_folder_is_never_overwritten(run_dir):
     run_dir.mkdir()
     (run_dir / "thesis.txt").write_text("mine")
     (run_dir / ".config.yaml.tmp").write_text("of a killed start")
-    with pytest.raises(UserError, match="exists already"):
+    with pytest.raises(UserError, match="holds other files"):
         train(small_config(), run_dir)
     (run_dir / "thesis.txt").unlink()
     train(small_config(env={"id": "Catch"}, total_env_steps=32), run_dir)

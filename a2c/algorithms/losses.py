@@ -45,7 +45,7 @@ def policy_gradient_loss(logits: tf.Tensor, actions: tf.Tensor, advantages: tf.T
         advantages: [T, B] float32.
 
     Raises:
-        ValueError: where ranks or shapes do not match, naming the arguments and their shapes.
+        ValueError: if ranks or shapes do not match, naming the arguments and their shapes.
     """
     check_shapes("policy_gradient_loss", 3, logits=logits)
     check_shapes("policy_gradient_loss", 2, actions=actions, advantages=advantages, logits_of_one_action=logits[..., 0])
@@ -61,7 +61,7 @@ def value_loss(values: tf.Tensor, returns: tf.Tensor) -> tf.Tensor:
         values, returns: [T, B] float32.
 
     Raises:
-        ValueError: where ranks or shapes do not match.
+        ValueError: if ranks or shapes do not match.
     """
     check_shapes("value_loss", 2, values=values, returns=returns)
     return tf.reduce_mean(tf.square(tf.stop_gradient(returns) - values))

@@ -68,7 +68,7 @@ def gae(
         gae_lambda: in [0, 1].
 
     Raises:
-        ValueError: where ranks or shapes do not match, naming the arguments and their shapes.
+        ValueError: if ranks or shapes do not match, naming the arguments and their shapes.
     """
     check_shapes("gae", 2, rewards=rewards, discounts=discounts, ends=ends, final_values=final_values, values=values)
     check_shapes("gae", 1, bootstrap_value=bootstrap_value, values_of_one_row=values[0])

@@ -77,7 +77,7 @@ class Bench(BaseModel, frozen=True, extra="forbid"):
         """Write it as JSON, whole or not at all.
 
         Raises:
-            UserError: where the file cannot be written.
+            UserError: if the file cannot be written.
         """
         write_result(path, self.model_dump_json(indent=2) + "\n")
 
@@ -86,7 +86,7 @@ def read_bench(path: Path) -> Bench:
     """Read what `Bench.write` wrote.
 
     Raises:
-        UserError: where there is no such file, or it is another one.
+        UserError: if there is no such file, or it is another one.
     """
     try:
         return Bench.model_validate_json(read_bytes(path, LARGEST_TEXT))
@@ -105,7 +105,7 @@ def run_bench(config: Config, *, steps: int | None = None, on_round: Callable[[]
         on_round: called as each of ROUNDS ends.
 
     Raises:
-        UserError: where `steps` is too little, or there can be no such run.
+        UserError: if `steps` is too little, or there can be no such run.
     """
     updates = _updates_per_chunk(config, steps)
     if config.runtime.strategy != "none":

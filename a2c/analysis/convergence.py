@@ -114,7 +114,7 @@ def converge(runs: Sequence[Run], thresholds: dict[str, float | None], *, cut: b
         cut: compare the steps that all runs have, where they are not of one length.
 
     Raises:
-        UserError: where a run has no curve, or two arms no game or no seed in common.
+        UserError: if a run has no curve, or two arms no game or no seed in common.
     """
     lines = {run: _lines(run.folder) for run in runs}
     budget = min(entries[-1]["env_steps"] for entries in lines.values())

@@ -117,7 +117,7 @@ def run_jobs(
         on_tick: called several times a second with the number of jobs that are done.
 
     Raises:
-        UserError: where a job fails, with the last line it wrote; where another process works there.
+        UserError: if a job fails, with the last line it wrote; where another process works there.
     """
     with FolderLock(folder, inherited=True) as lock:
         lock.take()

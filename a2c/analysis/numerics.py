@@ -297,7 +297,7 @@ def ulp_distance(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     0 means the same bits. Integers and booleans: their difference. Returns int64, of the arrays' shape.
 
     Raises:
-        ValueError: where shapes or types differ.
+        ValueError: if shapes or types differ.
     """
     if first.shape != second.shape or first.dtype != second.dtype:
         raise ValueError(

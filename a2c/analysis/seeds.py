@@ -35,7 +35,7 @@ def train_seeds(config: Config, seeds: range, folder: Path, *, jobs: int, place:
         view: shows how far they are.
 
     Raises:
-        UserError: where the folder holds other runs, or one of them fails.
+        UserError: if the folder holds other runs, or one of them fails.
     """
     if config.runtime.strategy == "multiworker":
         raise UserError("--seeds starts processes of its own; leave --strategy multiworker out, or train each seed so.")

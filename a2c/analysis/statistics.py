@@ -57,7 +57,7 @@ def paired_ratio(first: npt.ArrayLike, second: npt.ArrayLike, *, seed: int = 0) 
         seed: of the sign flips that are drawn above 13 pairs.
 
     Raises:
-        ValueError: where lengths differ, nothing is given, or a value is not a positive number.
+        ValueError: if lengths differ, nothing is given, or a value is not a positive number.
     """
     a, b = _paired(first, second)
     if min(a.min(), b.min()) <= 0:
@@ -76,7 +76,7 @@ def paired_difference(first: npt.ArrayLike, second: npt.ArrayLike, *, seed: int 
         seed: of the sign flips that are drawn above 13 pairs.
 
     Raises:
-        ValueError: where lengths differ, nothing is given, or a value is not a finite number.
+        ValueError: if lengths differ, nothing is given, or a value is not a finite number.
     """
     a, b = _paired(first, second)
     if not np.isfinite([a, b]).all():
@@ -90,7 +90,7 @@ def interquartile_mean(scores: Scores) -> float:
     Bring the scores of different games to one scale first. A game with fewer seeds weighs less.
 
     Raises:
-        ValueError: where there is no game, or one whose scores are missing, not finite or not one-dimensional.
+        ValueError: if there is no game, or one whose scores are missing, not finite or not one-dimensional.
     """
     return float(stats.trim_mean(np.concatenate(list(_checked(scores).values())), 0.25))
 

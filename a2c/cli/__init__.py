@@ -47,7 +47,7 @@ def main() -> None:
         drop_output()
         sys.exit(128 + signal.SIGPIPE)
     except OSError as error:
-        fail(f"{error.filename or 'a file'}: {error.strerror or error}.")
+        fail(f"{error.filename or 'output'}: {error.strerror or error}.")
     except RecursionError:  # of Python's own walk through folders
         fail("Its folders are too deep in each other.")
 

@@ -46,7 +46,7 @@ from a2c.cli.options import (
 from a2c.cli.places import place_of
 from a2c.config import UserError, load_config
 from a2c.quiet import quietly
-from a2c.run.files import demand_there
+from a2c.run.files import check_exists
 
 if TYPE_CHECKING:
     from a2c.evaluation.evaluate import EvalResult
@@ -82,7 +82,7 @@ def eval_(
     trust_named(algorithm, model)
     check_target(json_file)
     for path in paths:
-        demand_there(path)
+        check_exists(path)
     evaluation, lookup = quietly("a2c.evaluation.evaluate"), quietly("a2c.run.lookup")
     runs = list(dict.fromkeys(run for path in paths for run in lookup.find_runs(path)))
     environment = {"env_id": env, "protocol": protocol}
@@ -129,7 +129,7 @@ def compare(
     out_dir: OutDir = None,
 ) -> None:
     """Compare ways of training over paired seeds; run it again to go on where it was stopped."""
-    _demand_one_kind(eager, vary, loop, question, targets)
+    _check_one_kind(eager, vary, loop, question, targets)
     if only and not eager:
         raise UserError("--only chooses parts of --eager; leave it out here.")
     if cluster is not None and loop:
@@ -199,7 +199,7 @@ def bench(
         warn(f"the ratios are not of the code alone, since {compare_to} is of another {', '.join(differing)}.")
 
 
-def _demand_one_kind(eager: bool, vary: str | None, loop: bool, question: bool, targets: list[str] | None) -> None:
+def _check_one_kind(eager: bool, vary: str | None, loop: bool, question: bool, targets: list[str] | None) -> None:
     kinds = {
         "--eager": eager,
         "--vary": vary,

@@ -215,6 +215,6 @@ def trust_named(*names: str | None) -> None:
 
 def check_env(env_id: str) -> None:
     """Tell of a mistake in a name before the seconds in which TensorFlow is imported."""
-    from a2c.envs import demand_env
+    from a2c.envs import check_env
 
-    demand_env(env_id)
+    check_env(env_id)

@@ -25,7 +25,7 @@ from a2c.cli.options import (
 )
 from a2c.config import UserError
 from a2c.quiet import quietly
-from a2c.run.files import demand_there
+from a2c.run.files import check_exists
 
 if TYPE_CHECKING:
     from a2c.show.watch import Watched
@@ -107,7 +107,7 @@ def export(
 ) -> None:
     """Write the network for other programs, as SavedModel and ONNX, checked, with a card."""
     trust_named(algorithm, model)
-    demand_there(path)
+    check_exists(path)
     exporting = quietly("a2c.export.export")
     with err.status("exporting"):
         written = exporting.export(
@@ -162,7 +162,7 @@ def watch(
     check_target(json_file)
     if terminal and out_path is not None:
         raise UserError("--terminal writes no video, so --out has no meaning there; give one of them.")
-    demand_there(path)
+    check_exists(path)
     watching = quietly("a2c.show.watch")
     request = watching.Request(path, env, episode, episodes, greedy, seed, saliency)
     stages = quietly("a2c.run.progress").StageBars(err) if err.is_terminal else None

@@ -41,7 +41,7 @@ from a2c.cli.options import (
 from a2c.cli.places import place_of
 from a2c.config import Config, UserError, changed, env_slug, load_config
 from a2c.quiet import quietly
-from a2c.run.files import demand_there
+from a2c.run.files import check_exists, check_folder
 
 if TYPE_CHECKING:
     from a2c.run.progress import Progress
@@ -58,9 +58,7 @@ def train(
     seeds: Seeds = None,
     jobs: Jobs = None,
     cluster: RayCluster = None,
-    run_dir: Annotated[
-        Path | None, typer.Option(help="The run's folder. Default: runs/<env>-s<seed>-<date>-<time>.")
-    ] = None,
+    run_dir: Annotated[Path | None, typer.Option(help="The run's folder. Default: a new one in runs/.")] = None,
     eager: Eager = False,
     mode: ModeOption = None,
     strategy: Strategy = None,
@@ -97,6 +95,8 @@ def train(
         _resume(changed(settings, {"total_env_steps": total}), run_dir, quiet=quiet)
         return
     run_dir = run_dir or _default_run_dir(settings, str(settings.seed))
+    if settings.runtime.strategy != "multiworker":  # whose chief alone may have the folder
+        check_folder(run_dir, resume=False)
     headline = f"{settings.env.id} with the recipe {source!r}, seed {settings.seed}, in {run_dir}"
     _run(settings, run_dir, headline, resume=False, quiet=quiet)
 
@@ -186,10 +186,10 @@ def _resume(config: Config, run_dir: Path, *, quiet: bool) -> None:
 
 
 def _stored_config(run_dir: Path, env_id: str | None) -> Config:
-    demand_there(run_dir)
+    check_exists(run_dir)
     lookup = quietly("a2c.run.lookup")
     saved = lookup.find_checkpoint(run_dir)
-    lookup.demand_trust(saved, env_id)
+    lookup.check_trust(saved, env_id)
     return saved.config  # type: ignore[no-any-return]
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from a2c.algorithms.sections import DEFAULT, SECTIONS, AlgorithmSection, section_named
 from a2c.config.messages import allowed, nearest, shown
@@ -24,6 +25,7 @@ from a2c.reading import read_text
 # The version of what the keys mean, which a run writes into its config.yaml, and what each version changed.
 SCHEMA = 2
 LARGEST_FILE = 100_000  # bytes
+MOST_MISTAKES = 8  # told at once
 CHANGES = {
     2: "an Atari environment is seeded after env.reseed_after steps, no longer at every episode, and "
     "evaluation.every_updates became evaluation.every_env_steps",
@@ -254,7 +256,7 @@ def _assign(values: dict[str, Any], key: str, value: Any, kind: type[AlgorithmSe
     if key in sections(kind):
         raise UserError(f"{key} is a section; set one of its keys, such as {_keys_of(key, kind)}.")
     if key not in all_keys(kind):
-        raise UserError(_no_such_key(key, "There", kind))
+        raise UserError(_no_such_key(key, kind))
     *owners, leaf = key.split(".")
     for section in owners:
         inner = values.get(section)
@@ -275,19 +277,25 @@ def _algorithm(values: Any, where: str) -> type[AlgorithmSection]:
 
 
 def _explain(error: ValidationError, values: Any, kind: type[AlgorithmSection]) -> str:
-    first = error.errors()[0]
-    key = ".".join(str(part) for part in first["loc"][:2])  # beyond are places in a list
-    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    """All mistakes, each in a sentence, up to MOST_MISTAKES."""
+    found = [_mistake(each, values, kind) for each in error.errors()[: 10 * MOST_MISTAKES]]
+    sentences = list(dict.fromkeys(found))  # a value that may be of two kinds is wrong twice
+    more = len(sentences) - MOST_MISTAKES
+    return " ".join(sentences[:MOST_MISTAKES]) + (f" (and {more} more)" if more > 0 else "")
+
+
+def _mistake(error: ErrorDetails, values: Any, kind: type[AlgorithmSection]) -> str:
+    key = ".".join(str(part) for part in error["loc"][:2])  # beyond are places in a list
     if key in all_keys(kind):
         value = _value_at(values, key)
-        return f"{key}={shown(value)} is not allowed: it should be {allowed(schema_of(key, kind))}.{more}"
-    if first["type"] == "value_error":  # of a section or of all: keys that contradict each other
-        return f"{first['msg'].removeprefix('Value error, ')}.{more}"
+        return f"{key}={shown(value)} is not allowed: it should be {allowed(schema_of(key, kind))}."
+    if error["type"] == "value_error":  # of a section or of all: keys that contradict each other
+        return f"{error['msg'].removeprefix('Value error, ')}."
     if key in sections(kind):
-        return f"{_no_section(key, values[key], kind)}.{more}"
-    if not key:
+        return f"{_no_section(key, values[key], kind)}."
+    if not error["loc"]:
         return f"a configuration must hold sections and keys such as optimizer and seed, not {shown(values)}."
-    return _no_such_key(key, "there", kind) + more
+    return _no_such_key(key, kind)
 
 
 def _value_at(values: Any, key: str) -> Any:
@@ -311,13 +319,13 @@ def _schemas(section: type[Section]) -> dict[str, Any]:
     return schemas
 
 
-def _no_such_key(key: str, there: str, kind: type[AlgorithmSection]) -> str:
+def _no_such_key(key: str, kind: type[AlgorithmSection]) -> str:
     own = [name for name, section in SECTIONS.items() if key in all_keys(section)]
     if own:
-        return f"{there} is no key {shown(key)} of {kind.model_fields['name'].default}; it is one of {', '.join(own)}."
+        return f"There is no key {shown(key)} of {kind.model_fields['name'].default}; it is one of {', '.join(own)}."
     meant = nearest_key(key)
     hint = f" Did you mean {meant}?" if meant in all_keys(kind) else nearest(key[:80], all_keys(kind))
-    return f"{there} is no key {shown(key)}.{hint} `a2c config` lists all keys."
+    return f"There is no key {shown(key)}.{hint} `a2c config` lists all keys."
 
 
 def keys_of_all_algorithms() -> list[str]:

@@ -21,8 +21,8 @@ __all__ = [
     "VecEnvGroups",
     "action_names",
     "atari_game",
+    "check_env",
     "clips_rewards",
-    "demand_env",
     "episode_seed",
     "game_names",
     "games",
@@ -101,18 +101,18 @@ def share_of_group(config: EnvConfig, groups: int) -> tuple[EnvConfig, list[int 
     return config.model_copy(update={"num_envs": config.num_envs // groups, "threads": 1}), cores
 
 
-def demand_env(env_id: str) -> None:
-    """Refuse an id that no environment has, without making one.
+def check_env(env_id: str) -> None:
+    """Check that there is an environment, and that it can be trained on.
 
     Of `module:Id-v0` nothing is looked at: the module is code, which may expect what training sets up before it.
 
     Raises:
-        UserError: if there is no such environment.
+        UserError: if not.
     """
     if atari_game(env_id) is None and ":" not in env_id:
-        from a2c.envs.gymnasium import registered_spec
+        from a2c.envs.gymnasium import registered_envs
 
-        registered_spec(env_id)
+        registered_envs(EnvConfig(id=env_id, num_envs=1)).close()
 
 
 def is_native(config: EnvConfig) -> bool:

@@ -18,7 +18,7 @@ from a2c.evaluation.scores import PROTOCOLS, mean_interval, protocol_name, refer
 from a2c.execution.runtime import parts_of, setup, stream_seed
 from a2c.run.checkpoint import Saved, restored_policy, versions
 from a2c.run.files import write_result
-from a2c.run.lookup import demand_trust, find_checkpoint
+from a2c.run.lookup import check_trust, find_checkpoint
 from a2c.run.metrics import finite
 
 MAX_ENVS = 8  # games played at once; part of the protocol, since it decides each game's seed
@@ -61,7 +61,7 @@ def write_results(results: EvalResult | Sequence[EvalResult], path: Path) -> Non
     """Write a result as a JSON object, or several as a list, whole or not at all.
 
     Raises:
-        UserError: where the file cannot be written.
+        UserError: if the file cannot be written.
     """
     values = asdict(results) if isinstance(results, EvalResult) else [asdict(result) for result in results]
     write_result(path, json.dumps(finite(values), indent=2) + "\n")
@@ -92,7 +92,7 @@ def evaluate(
         warn: called with a sentence for each damaged checkpoint that was passed over.
 
     Raises:
-        UserError: where there is no such checkpoint, or it does not fit.
+        UserError: if there is no such checkpoint, or it does not fit.
     """
     saved, config = _load(path, env_id, protocol, warn)
     setup(config.runtime, parts=parts_of(config), warn=warn)
@@ -181,7 +181,7 @@ def _load(
 ) -> tuple[Saved, Config]:
     """A checkpoint, and its configuration as it is to be evaluated."""
     saved = find_checkpoint(Path(path), warn)
-    demand_trust(saved, env_id)
+    check_trust(saved, env_id)
     return saved, _under(protocol, saved.config)
 
 

@@ -61,7 +61,7 @@ class Cluster:
             seconds: how long to try.
 
         Raises:
-            UserError: where this worker's port is taken, or some cannot be reached in that time.
+            UserError: if this worker's port is taken, or some cannot be reached in that time.
         """
         deadline = time.monotonic() + seconds
         absent = {i: "" for i in range(self.size) if i != self.index}
@@ -102,7 +102,7 @@ def find_cluster() -> Cluster:
     """The cluster that the environment names: TF_CONFIG, else the variables of a SLURM step.
 
     Raises:
-        UserError: where there is neither, or it is malformed.
+        UserError: if there is neither, or it is malformed.
     """
     if text := os.environ.get("TF_CONFIG"):
         return _from_tf_config(text)

@@ -197,7 +197,7 @@ class Replicas:
         """Tell of a worker that is gone; TensorFlow notices within 10 seconds, or at once if its system lives on.
 
         Raises:
-            CrashError: where one is.
+            CrashError: if one is.
         """
         try:
             yield
@@ -221,7 +221,7 @@ def open_replicas(config: Config) -> tuple[Config, Replicas]:
         The configuration with the numbers of workers and replicas that there are, and the replicas.
 
     Raises:
-        UserError: where there are no such devices, or the cluster cannot be formed.
+        UserError: if there are no such devices, or the cluster cannot be formed.
     """
     if config.runtime.strategy == "multiworker":
         return _open_workers(config)
@@ -233,7 +233,7 @@ def open_replicas(config: Config) -> tuple[Config, Replicas]:
     return changed(config, {"runtime.replicas": len(devices)}), Replicas(strategy, local=len(devices))
 
 
-def demand_agreement(replicas: Replicas, config: Config, versions: Mapping[str, str]) -> None:
+def check_agreement(replicas: Replicas, config: Config, versions: Mapping[str, str]) -> None:
     """Refuse workers that are not of one configuration, or not of the same versions.
 
     Raises:

@@ -29,7 +29,7 @@ def setup(config: RuntimeConfig, *, parts: int = 1, warn: Callable[[str], None] 
         warn: where given, it is told of what comes too late, and the rest is applied.
 
     Raises:
-        UserError: where `exact` was asked for on a GPU, or TensorFlow has started with another number of threads than
+        UserError: if `exact` was asked for on a GPU, or TensorFlow has started with another number of threads than
             was asked for (0 asks for none).
     """
     if config.numerics == "exact" and sees_gpu():

@@ -21,7 +21,7 @@ from a2c.export.card import ONNX, SAVEDMODEL, make_card, markdown
 from a2c.networks.model import build_model
 from a2c.run.checkpoint import Saved, restored_policy
 from a2c.run.files import new_folder, write_atomically
-from a2c.run.lookup import demand_trust, find_checkpoint, run_folder
+from a2c.run.lookup import check_trust, find_checkpoint, run_folder
 
 FORMATS = ("savedmodel", "onnx")
 # Largest differences allowed, in probabilities, and in values relative to max(1, |value|). float32: sums in another
@@ -73,12 +73,12 @@ def export(
         warn: called with a sentence for each damaged checkpoint that was passed over, and for a format left out.
 
     Raises:
-        UserError: where there is no such checkpoint, it does not fit, or the folder cannot be written.
-        CrashError: where a reloaded file does not give the agent's outputs; nothing is left of it.
+        UserError: if there is no such checkpoint, it does not fit, or the folder cannot be written.
+        CrashError: if a reloaded file does not give the agent's outputs; nothing is left of it.
     """
     formats = _available(formats, warn)
     saved = find_checkpoint(Path(path), warn)
-    demand_trust(saved, env_id)
+    check_trust(saved, env_id)
     out = out or run_folder(saved.path) / f"export-{saved.env_steps:012d}"
     _refuse_existing(out)
     config = _to_play(saved.config)
@@ -140,7 +140,7 @@ def _check(
     """Compare two networks on all observations at once, and on the first alone.
 
     Raises:
-        CrashError: where they differ by more than the tolerance.
+        CrashError: if they differ by more than the tolerance.
     """
     differences = [_differences(network(batch), truth(batch)) for batch in (observations, observations[:1])]
     probabilities, value = np.max(differences, axis=0).tolist()

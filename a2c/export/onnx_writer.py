@@ -31,8 +31,8 @@ def write_onnx(model: keras.Model, path: Path) -> None:
         path: of the file.
 
     Raises:
-        UserError: where the model has a layer that `build_model` does not make.
-        OSError: where the file cannot be written.
+        UserError: if the model has a layer that `build_model` does not make.
+        OSError: if the file cannot be written.
     """
     graph = _Graph()
     names: dict[int, str] = {}  # of the ONNX tensor for each Keras tensor

@@ -40,7 +40,7 @@ def build_model(
         A Keras model: observations [N, *obs] -> (logits [N, A] float32, values [N] float32).
 
     Raises:
-        UserError: where the network does not fit the observations.
+        UserError: if the network does not fit the observations.
     """
     if is_extension(config.name):
         return _own_model(config.name, observation_space, num_actions, seed=seed, dtype=dtype)
@@ -90,7 +90,7 @@ def weight_shapes(config: ModelConfig, observation_space: Any, num_actions: int)
         num_actions: A.
 
     Raises:
-        UserError: where the network does not fit the observations.
+        UserError: if the network does not fit the observations.
     """
 
     def build() -> list[tuple[int, ...]]:

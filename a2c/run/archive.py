@@ -39,7 +39,7 @@ def write_archive(
     """Write arrays of numbers, whole or not at all, to `path`; the other arguments are those of `replacing`.
 
     Raises:
-        OSError: where it cannot be written.
+        OSError: if it cannot be written.
     """
     with replacing(path, also, below=below) as file:
         # by hand instead of **arrays, where a name such as `file` would be an argument
@@ -60,8 +60,8 @@ def read_archive(path: Path) -> tuple[dict[str, np.ndarray], bool]:
         The arrays, read-only, and whether the file is sealed; else the zip's own sums alone guard its contents.
 
     Raises:
-        DamagedError: where the file is anything else.
-        OSError: where it cannot be read.
+        DamagedError: if the file is anything else.
+        OSError: if it cannot be read.
     """
     with open_regular(path, LARGEST) as file:
         state = os.fstat(file.fileno())

@@ -112,8 +112,8 @@ class Checkpoints:
         """Write `checkpoints/step-<env_steps>.npz`, refresh `best.npz` where it is the best, drop old ones.
 
         Raises:
-            OSError: where it cannot be written; those of before are as they were.
-            CrashError: where the workers have not all the same network and optimizer.
+            OSError: if it cannot be written; those of before are as they were.
+            CrashError: if the workers have not all the same network and optimizer.
         """
         learned = learned_arrays(self.algorithm)
         collectors = self._gathered(learned)
@@ -164,7 +164,7 @@ class Checkpoints:
             How many environments could not be played again to where they were, and start new games instead.
 
         Raises:
-            UserError: where the file does not fit this model, optimizer or environment.
+            UserError: if the file does not fit this model, optimizer or environment.
         """
         if saved.meta["format"] != FORMAT:
             raise UserError(
@@ -201,11 +201,11 @@ class Checkpoints:
         return is_best
 
 
-def demand_network(saved: Saved, observation_space: Any, num_actions: int) -> None:
+def check_network(saved: Saved, observation_space: Any, num_actions: int) -> None:
     """Refuse a checkpoint whose network is not that of its configuration, before memory is taken for that one.
 
     Raises:
-        UserError: where it is so.
+        UserError: if it is so.
     """
     wanted = weight_shapes(saved.config.model, observation_space, num_actions)
     if wanted != [array.shape for array in saved.group("model").values()]:
@@ -224,7 +224,7 @@ def restored_policy(saved: Saved, config: Config, observation_space: Any, num_ac
     Raises:
         UserError: if the network does not fit, or holds numbers that are not finite.
     """
-    demand_network(saved, observation_space, num_actions)
+    check_network(saved, observation_space, num_actions)
     policy = algorithm_class(config).build_policy(config, observation_space, num_actions)
     _assign(policy.model.variables, saved, "model")
     _check_weights(saved)
@@ -240,7 +240,7 @@ def read_checkpoint(path: Path) -> Saved:
     """Read a checkpoint file.
 
     Raises:
-        UserError: where it is missing, cut short, damaged, of another format, or no checkpoint at all.
+        UserError: if it is missing, cut short, damaged, of another format, or no checkpoint at all.
     """
     try:
         arrays, sealed = read_archive(path)

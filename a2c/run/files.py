@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import shutil
 import stat
 import sys
@@ -23,7 +24,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _MODE = 0o666  # less the umask
 
 
-def demand_there(path: Path) -> None:
+def check_exists(path: Path) -> None:
     """Refuse the path of a run or checkpoint where nothing is.
 
     Raises:
@@ -31,6 +32,45 @@ def demand_there(path: Path) -> None:
     """
     if not path.exists():
         raise UserError(f"There is no run folder or checkpoint {path}.")
+
+
+def check_folder(run_dir: Path, *, resume: bool) -> None:
+    """Check that a run can be started, or resumed, in a folder.
+
+    Raises:
+        UserError: if not.
+    """
+    _check_links(run_dir)
+    if not resume:
+        check_new(run_dir)
+    there = next(folder for folder in (run_dir, *run_dir.parents) if folder.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        why = "may not be written to" if there.is_dir() else "is a file"
+        raise UserError(f"The run folder {run_dir} cannot be used: {there} {why}; name another with --run-dir.")
+
+
+def _check_links(run_dir: Path) -> None:
+    """A run's folder may be a link; what is written into must not lead out of it."""
+    for name in ("checkpoints", "incidents"):
+        if (run_dir / name).is_symlink():
+            raise UserError(
+                f"{run_dir / name} is a link; a run writes into its own folder only, so put a folder there."
+            )
+
+
+def check_new(run_dir: Path) -> None:
+    """Check that no run is in a folder; the temporary files of a killed start are none.
+
+    Raises:
+        UserError: if one is, or other files.
+    """
+    if run_dir.is_file():
+        raise UserError(f"{run_dir} is a file; name a folder with --run-dir.")
+    if any(file.is_file() and not file.name.startswith(".") for file in run_dir.rglob("*")):
+        is_run = (run_dir / "checkpoints").is_dir()
+        first = f"resume it with `a2c resume {shlex.quote(str(run_dir))}`, or name" if is_run else "name"
+        what = "holds a run already" if is_run else "holds other files"
+        raise UserError(f"{run_dir} {what}; {first} another folder with --run-dir.")
 
 
 @contextmanager
@@ -45,7 +85,7 @@ def replacing(path: Path, also: Sequence[str] = (), *, below: Path | None = None
         below: the folder below which no link is followed. Default: the one that `path` lies in.
 
     Raises:
-        OSError: where it cannot be written.
+        OSError: if it cannot be written.
     """
     with _folder_of(path, below) as folder:
         temporary = _new_name(path.name, folder)
@@ -81,7 +121,7 @@ def write_result(path: Path, content: str | bytes, *, below: Path | None = None)
             a pipe.
 
     Raises:
-        UserError: where the file cannot be written.
+        UserError: if the file cannot be written.
     """
     try:
         data = content.encode() if isinstance(content, str) else content
@@ -115,7 +155,7 @@ def reopen(path: Path, *, append: bool = False, below: Path | None = None) -> Bi
         below: as of `replacing`.
 
     Raises:
-        OSError: where it cannot be written, or is a link of either kind, a pipe or a device.
+        OSError: if it cannot be written, or is a link of either kind, a pipe or a device.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | (os.O_APPEND if append else 0)
     with _folder_of(path, below) as folder:
@@ -144,7 +184,7 @@ def new_folder(path: Path) -> Iterator[Path]:
     """A folder to fill that becomes `path` when the block ends well; as with `replacing`, an error leaves nothing.
 
     Raises:
-        OSError: where it cannot be written, or `path` is there and not an empty folder.
+        OSError: if it cannot be written, or `path` is there and not an empty folder.
     """
     temporary = path.with_name(f".{path.name}.tmp")
     _clear(temporary)  # a killed process's; of a link it lets the next line tell
@@ -169,7 +209,7 @@ def make_folder(path: Path, name: str = "folder", *, below: Path | None = None) 
         below: a folder that is there, below which no link is followed. Default: links are followed.
 
     Raises:
-        UserError: where it cannot.
+        UserError: if it cannot.
     """
     try:
         make_folders(path, below=below)

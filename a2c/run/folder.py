@@ -14,7 +14,7 @@ import yaml
 from a2c.config import SCHEMA, Config, UserError, all_keys, changed, dump_config, lookup, shown
 from a2c.execution.replicas import Replicas, from_text, to_text
 from a2c.run.checkpoint import Saved, versions
-from a2c.run.files import make_folder, write_atomically
+from a2c.run.files import check_folder, check_new, make_folder, write_atomically
 from a2c.run.lock import FolderLock
 from a2c.run.lookup import find_checkpoint, resume_command
 
@@ -53,7 +53,7 @@ def open_folder(run_dir: Path, replicas: Replicas, lock: FolderLock) -> None:
     def make() -> dict[str, np.ndarray]:
         make_folder(run_dir, "run folder")
         lock.take()
-        _check_new(run_dir)  # again: another may have begun there meanwhile
+        check_new(run_dir)  # again: another may have begun there meanwhile
         return {}
 
     replicas.from_chief(make)
@@ -85,32 +85,6 @@ def tell_of_another_machine(saved: Saved, here: str, warn: Callable[[str], None]
             f"{saved.path.name} was written on {shown(there)}, and this is {here!r}: the run goes on, "
             "but its bits may be others."
         )
-
-
-def check_folder(run_dir: Path, *, resume: bool) -> None:
-    """Check that a run can be started, or resumed, in a folder.
-
-    Raises:
-        UserError: if not.
-    """
-    _check_links(run_dir)
-    if not resume:
-        _check_new(run_dir)
-
-
-def _check_links(run_dir: Path) -> None:
-    """A run's folder may be a link; what is written into must not lead out of it."""
-    for name in ("checkpoints", "incidents"):
-        if (run_dir / name).is_symlink():
-            raise UserError(
-                f"{run_dir / name} is a link; a run writes into its own folder only, so put a folder there."
-            )
-
-
-def _check_new(run_dir: Path) -> None:
-    """A folder with nothing but the temporary files of a killed start is as good as new."""
-    if run_dir.is_file() or any(file.is_file() and not file.name.startswith(".") for file in run_dir.rglob("*")):
-        raise UserError(f"{run_dir} exists already; go on with `a2c resume {run_dir}`, or choose another --run-dir.")
 
 
 @contextmanager

@@ -32,7 +32,7 @@ class FolderLock:
         """Take it.
 
         Raises:
-            UserError: where another process has it.
+            UserError: if another process has it.
         """
         self.file = TextIOWrapper(reopen(self.folder / ".lock"), encoding="utf-8", errors="replace")
         try:

@@ -11,7 +11,7 @@ from a2c.config import Config, UserError, env_slug
 from a2c.execution.cluster import LAUNCHED
 from a2c.extensions import naming
 from a2c.run.checkpoint import BEST, DamagedCheckpointError, Saved, read_checkpoint, step_file, step_files, step_names
-from a2c.run.files import demand_there
+from a2c.run.files import check_exists
 
 
 def find_checkpoint(path: Path, warn: Callable[[str], None] = lambda text: None) -> Saved:
@@ -22,9 +22,9 @@ def find_checkpoint(path: Path, warn: Callable[[str], None] = lambda text: None)
         warn: called with a sentence for each damaged file that is passed over.
 
     Raises:
-        UserError: where there is none.
+        UserError: if there is none.
     """
-    demand_there(path)
+    check_exists(path)
     if path.is_file():
         return read_checkpoint(path)
     folder = path / "checkpoints"
@@ -61,7 +61,7 @@ def find_runs(path: Path) -> list[Path]:
     """What `path` means: a checkpoint or a run folder itself, else every run folder below it, sorted.
 
     Raises:
-        UserError: where there is none.
+        UserError: if there is none.
     """
     if not path.is_dir() or (path / "checkpoints").is_dir():
         return [path]
@@ -72,7 +72,7 @@ def find_runs(path: Path) -> list[Path]:
     return runs
 
 
-def demand_trust(saved: Saved, env_id: str | None) -> None:
+def check_trust(saved: Saved, env_id: str | None) -> None:
     """Refuse a checkpoint of another environment, and one whose environment is code that nobody asked for.
 
     Args:
@@ -80,7 +80,7 @@ def demand_trust(saved: Saved, env_id: str | None) -> None:
         env_id: the environment that the user named, if any.
 
     Raises:
-        UserError: where it is not that of the checkpoint, or is `module:Id` there and was not named.
+        UserError: if it is not that of the checkpoint, or is `module:Id` there and was not named.
     """
     stored = saved.config.env.id
     if env_id is None and ":" in stored:

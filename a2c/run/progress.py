@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import chain, zip_longest
 
+from rich.columns import Columns
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Task,
+    TaskID,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.progress import Progress as Bar
-from rich.table import Table
+from rich.text import Text
 
 from a2c.algorithms.sections import Metric
 from a2c.config import Config
 from a2c.run.metrics import Counters, Record
+
+TICK_SECONDS = 0.5
 
 
 class Progress:
@@ -28,6 +39,9 @@ class Progress:
 
     def start(self, config: Config, counters: Counters) -> None:
         """Told once, before the first update of this session."""
+
+    def tick(self, counters: Counters) -> None:
+        """Told after each update, and while games are played between updates."""
 
     def show(self, record: Record, counters: Counters) -> None:
         """Told each line of metrics."""
@@ -52,7 +66,7 @@ class PlainProgress(Progress):
     def show(self, record: Record, counters: Counters) -> None:
         """Print the line."""
         self.console.print(
-            f"{record.env_steps:>11,} steps {record.env_steps / self.total:5.0%}  "
+            f"{record.env_steps:>11,} steps {min(1, record.env_steps / self.total):5.0%}  "
             f"return {_number(record.episode_return_mean, '8.2f')}  "
             f"{record.steps_per_second:7,.0f} steps/s  eta {_eta(record, self.total)}  "
             + "  ".join(f"{metric.label} {record.metrics[metric.name]:{metric.form}}" for metric in self.metrics[:3]),
@@ -67,20 +81,14 @@ class PlainProgress(Progress):
 
 
 class LiveProgress(Progress):
-    """A bar, the numbers of the last record, and the last episodes, below the same headline."""
+    """A bar, the clock and the speed, the numbers of the last record and the last games, below the same headline."""
 
     def __init__(self, console: Console, headline: str) -> None:
+        self.console = console
         self.headline = headline
-        columns = (
-            TextColumn("[bold]{task.description}"),
-            BarColumn(None),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("eta {task.fields[eta]}"),
-        )
+        columns = (TextColumn("[bold]{task.description}"), BarColumn(None), TaskProgressColumn())
         self.bar = Bar(*columns, console=console, expand=True)
-        # drawn when there is news, not by a thread that takes time from the two cores
-        self.live = Live(console=console, auto_refresh=False)
+        self.live = self._new_live()
 
     def __enter__(self) -> LiveProgress:
         self.live.__enter__()
@@ -92,26 +100,53 @@ class LiveProgress(Progress):
 
     def start(self, config: Config, counters: Counters) -> None:
         """Print the headline and draw the empty bar."""
-        self.total = config.total_env_steps
         self.metrics = config.algorithm.METRICS
-        self.live.console.print(self.headline, markup=False, soft_wrap=True)
-        self.task = self.bar.add_task(config.env.id, total=self.total, completed=counters.env_steps, eta="...")
+        self.task = self.bar.add_task(config.env.id, total=config.total_env_steps, completed=counters.env_steps)
         self.numbers: list[RenderableType] = []
-        self._draw("")
+        self.evaluation = ""
+        self.width = self.console.width
+        self._print_headline()
+        self._draw()
+
+    def tick(self, counters: Counters) -> None:
+        """Move the bar, the clock and the speed."""
+        if time.monotonic() - self.drawn >= TICK_SECONDS:
+            self._move(counters.env_steps)
+            self._draw()
 
     def show(self, record: Record, counters: Counters) -> None:
         """Draw everything anew."""
-        self.bar.update(self.task, completed=min(record.env_steps, self.total), eta=_eta(record, self.total))
-        self.numbers = [_numbers(record, self.metrics), _last_episodes(counters)]
-        self._draw(self._evaluation)
+        self.numbers = [_numbers(record, self.metrics), _last_games(counters)]
+        self._move(record.env_steps)
+        self._draw()
 
     def evaluating(self, scores: Sequence[float], episodes: int) -> None:
         """Draw a line of it below everything else."""
-        self._draw(f"[dim]evaluation[/]  {len(scores)} of {episodes} whole games  mean {_mean(scores)}")
+        self.evaluation = f"[dim]evaluation[/]  {len(scores)} of {episodes} games  mean {_mean(scores)}"
+        self._draw()
 
-    def _draw(self, evaluation: str) -> None:
-        self._evaluation = evaluation
-        self.live.update(Group(self.bar, *self.numbers, *([evaluation] if evaluation else [])), refresh=True)
+    def _move(self, env_steps: int) -> None:
+        task = self.bar.tasks[self.task]
+        self.bar.update(self.task, completed=min(env_steps, task.total or env_steps))  # the last update may do more
+
+    def _draw(self) -> None:
+        if self.console.width != self.width:  # the lines drawn before are broken anew: nobody knows how many they are
+            self.width = self.console.width
+            self.live.stop()
+            self.console.clear()
+            self._print_headline()
+            self.live = self._new_live()
+            self.live.start()
+        lines = [self.bar, _clock(self.bar.tasks[self.task]), *self.numbers]
+        self.live.update(Group(*lines, *([self.evaluation] if self.evaluation else [])), refresh=True)
+        self.drawn = time.monotonic()
+
+    def _new_live(self) -> Live:
+        # drawn by `tick`, not by a thread that takes time from the two cores
+        return Live(console=self.console, auto_refresh=False)
+
+    def _print_headline(self) -> None:
+        self.console.print(self.headline, markup=False, soft_wrap=True)
 
 
 class Stages:
@@ -149,25 +184,27 @@ class StageBars(Stages):
         self.bar.update(self.tasks[stage], completed=done)
 
 
-def _numbers(record: Record, metrics: Sequence[Metric]) -> Table:
-    """Three columns: the games, the metrics of the algorithm that are plotted, and the run."""
-    games = [
-        ("return (last 100 games)", _number(record.episode_return_mean, ".2f")),
-        ("length", _number(record.episode_length_mean, ",.0f")),
-        ("games", f"{record.episodes:,}"),
+def _clock(task: Task) -> Columns:
+    speed = "-" if task.speed is None else f"{task.speed:,.0f}"
+    left = "..." if task.time_remaining is None else _duration(task.time_remaining)
+    done, elapsed = f"{task.completed:,.0f} of {task.total:,.0f} steps", _duration(task.elapsed or 0)
+    return Columns([done, f"{speed} steps/s", elapsed, f"eta {left}"], padding=(0, 3))
+
+
+def _numbers(record: Record, metrics: Sequence[Metric]) -> Columns:
+    """The games, the metrics of the algorithm that are plotted, and the updates, in as many columns as fit."""
+    values = [
+        (_number(record.episode_return_mean, ".2f"), "return (last 100 games)"),
+        (_number(record.episode_length_mean, ",.0f"), "length"),
+        (f"{record.episodes:,}", "games"),
+        *((f"{record.metrics[metric.name]:{metric.form}}", metric.label) for metric in metrics if metric.plotted),
+        (f"{record.updates:,}", "updates"),
     ]
-    own = [(metric.label, f"{record.metrics[metric.name]:{metric.form}}") for metric in metrics if metric.plotted]
-    run = [("steps/s", f"{record.steps_per_second:,.0f}"), ("updates", f"{record.updates:,}")]
-    table = Table.grid(padding=(0, 3))
-    for _ in range(3):
-        table.add_column(style="dim")
-        table.add_column(justify="right", min_width=10)
-    for cells in zip_longest(games, own[:3], [*run, *own[3:4]], fillvalue=("", "")):
-        table.add_row(*chain(*cells))
-    return table
+    cells = [Text.assemble(f"{value:>9} ", (label, "dim")) for value, label in values]
+    return Columns(cells, padding=(0, 2))
 
 
-def _last_episodes(counters: Counters) -> str:
+def _last_games(counters: Counters) -> str:
     return "[dim]last games[/]  " + "  ".join(f"{score:g}" for score in list(counters.returns)[-10:])
 
 
@@ -180,6 +217,8 @@ def _number(value: float | None, form: str) -> str:
 
 
 def _eta(record: Record, total: int) -> str:
-    seconds = max(0, total - record.env_steps) / record.steps_per_second
-    hours, minutes = int(seconds // 3600), int(seconds % 3600 // 60)
-    return f"{hours}:{minutes:02d}:{int(seconds % 60):02d}"
+    return _duration(max(0, total - record.env_steps) / record.steps_per_second)
+
+
+def _duration(seconds: float) -> str:
+    return f"{int(seconds // 3600)}:{int(seconds % 3600 // 60):02d}:{int(seconds % 60):02d}"

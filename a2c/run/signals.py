@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,6 +24,7 @@ class StopSignal:
 
     def __init__(self) -> None:
         self.signal: int | None = None
+        self.unshown: OSError | None = None  # why nothing more can be shown, if no signal tells it
 
     def __enter__(self) -> StopSignal:
         self.before: dict[signal.Signals, Any] = {}
@@ -41,13 +43,14 @@ class StopSignal:
             raise StoppedError
 
     def watch(self, show: Callable[..., None], *what: Any) -> None:
-        """Show something; a terminal or pipe that is gone counts as its signal."""
+        """Show something; a terminal or pipe that is gone counts as its signal, and a full disk asks for an end too."""
         try:
             show(*what)
         except BrokenPipeError:
             self.signal = signal.SIGPIPE
-        except OSError:
+        except OSError as error:
             self.signal = signal.SIGHUP
+            self.unshown = error if error.errno != errno.EIO else None
 
     def _note(self, number: int, _: FrameType | None) -> None:
         self.signal = number

@@ -13,19 +13,21 @@ import numpy as np
 
 from a2c.algorithms.algorithm import Algorithm, Update, build_algorithm
 from a2c.algorithms.sections import section_named
-from a2c.config import Config, build_config, dump_config
+from a2c.config import Config, UserError, build_config, dump_config
 from a2c.data.collector import RolloutCollector, build_collector
 from a2c.envs import VecEnvGroups, make_env_groups
 from a2c.evaluation.evaluate import EvalResult
-from a2c.execution.replicas import Replicas, demand_agreement, open_replicas
+from a2c.execution.replicas import Replicas, check_agreement, open_replicas
 from a2c.execution.runtime import machine, parts_of, setup
 from a2c.extensions import register
-from a2c.run.checkpoint import Checkpoints, Saved, demand_network, versions
+from a2c.run.checkpoint import Checkpoints, Saved, check_network, versions
 from a2c.run.evaluator import Evaluator
-from a2c.run.folder import begin, check_folder, open_folder, saving, tell_of_another_machine, write_config
+from a2c.run.files import check_folder
+from a2c.run.folder import begin, open_folder, saving, tell_of_another_machine, write_config
 from a2c.run.games import Games
 from a2c.run.incident import Incidents
 from a2c.run.lock import FolderLock
+from a2c.run.lookup import resume_command
 from a2c.run.metrics import Counters, Record, Writers, make_record
 from a2c.run.progress import Progress
 from a2c.run.signals import StopSignal
@@ -70,9 +72,10 @@ def train(
         warn: called with a sentence for each damaged checkpoint that was passed over, and if the run is not exact.
 
     Raises:
-        UserError: where the folder, the environment or the checkpoint does not allow it, another process works in
-            the folder, a file cannot be written, or an update is not finite (and `optimizer.on_nan` is "stop").
-        CrashError: where anything else is raised in the loop; what is needed to repeat it is saved first.
+        UserError: if the folder, the environment or the checkpoint does not allow it, another process works in the
+            folder, a file or what is shown cannot be written, or an update is not finite (and `optimizer.on_nan` is
+            "stop").
+        CrashError: if anything else is raised in the loop; what is needed to repeat it is saved first.
     """
     run_dir = Path(run_dir)
     config = _with_own(config, algorithm, model)
@@ -82,7 +85,7 @@ def train(
     config, replicas = open_replicas(config)
     with replicas.connected(), StopSignal() as stop, FolderLock(run_dir) as lock, ExitStack() as stack:
         config, saved = begin(config, run_dir, replicas, lock, resume=resume, warn=warn)
-        demand_agreement(replicas, config, versions())
+        check_agreement(replicas, config, versions())
         run = Run(run_dir, config, replicas, stop, *_build(config, saved, replicas, stack))
         if saved is None:
             open_folder(run_dir, replicas, lock)
@@ -92,6 +95,11 @@ def train(
         with run.watched(progress):
             run.say_what_is_not_exact(saved, warn)
             run.loop()
+    if stop.unshown is not None:
+        raise UserError(
+            f"What the run prints cannot be written: {stop.unshown.strerror or stop.unshown}. It was stopped and saved "
+            f"after {run.counters.env_steps:,} steps; go on with: {resume_command(run_dir, config)}"
+        )
     return run.summary()
 
 
@@ -133,6 +141,7 @@ class Run:
         self.clock = Stopwatch(self.counters)
         while not self.finished and not self.stopping:
             update = self.learn()
+            self.stop.watch(self.view.tick, self.counters)
             if self.finished or self.counters.updates % self.config.logging.every_updates == 0:
                 self.log(update)
             if self.counters.evaluation_due(self.config):
@@ -259,7 +268,7 @@ def _build(
     envs = make_env_groups(config.env, seed=config.seed, first=first, groups=parts_of(config))
     stack.enter_context(envs)
     if saved is not None:
-        demand_network(saved, envs.observation_space, envs.num_actions)
+        check_network(saved, envs.observation_space, envs.num_actions)
     algorithm = build_algorithm(config, envs.observation_space, envs.num_actions, replicas=replicas)
     return envs, algorithm, build_collector(config, envs, algorithm.policy)
 

@@ -80,7 +80,7 @@ def make_panels(runs: Sequence[Run], what: str, axis: str, smoothing: int) -> li
     """The panels of what is asked for (return, losses, speed or all) over `AXES[axis]`, game by game.
 
     Raises:
-        UserError: where no run has anything to show in any of them.
+        UserError: if no run has anything to show in any of them.
     """
     games: dict[str, list[Run]] = {}
     for run in runs:

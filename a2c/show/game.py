@@ -63,7 +63,7 @@ def replay(env: ScalarEnvs, game: PlayedGame) -> Iterator[Step]:
         game: that was played in such an environment, or in the native one.
 
     Raises:
-        UserError: where the game goes another way or ends with another score, since it is no function of its seed and
+        UserError: if the game goes another way or ends with another score, since it is no function of its seed and
             actions.
     """
     observations, lives = env.reset(np.ones(1, np.bool_), np.array([game.episode.seed]))
@@ -100,7 +100,7 @@ def think(policy: Policy, config: Config, steps: Iterable[Step], *, saliency: Sa
             observations that are images.
 
     Raises:
-        UserError: where a number is not finite.
+        UserError: if a number is not finite.
     """
     log_probabilities, values, maps = [], [], []
     facts: list[tuple[float, bool, bool, bool]] = []  # not the steps themselves: their pictures take gigabytes

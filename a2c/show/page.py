@@ -45,7 +45,7 @@ def write_page(runs: Sequence[Run], target: Path | None = None) -> None:
     """Write the page, where the user said so, else to `default_target` and there through no link.
 
     Raises:
-        UserError: where the file cannot be written.
+        UserError: if the file cannot be written.
     """
     below = home(runs) if target is None else None
     write_result(target or default_target(runs), make_page(runs), below=below)

@@ -64,7 +64,7 @@ def check_target(path: Path) -> Path:
     """A target of the user's.
 
     Raises:
-        UserError: where it is no kind of picture that can be made.
+        UserError: if it is no kind of picture that can be made.
     """
     if path.suffix.lower().removeprefix(".") not in FORMS:
         raise UserError(f"--out {path} must end in .png or .svg.")
@@ -80,7 +80,7 @@ def save(figure: Figure, targets: Sequence[Path], *, below: Path | None = None) 
         below: the folder below which no link is followed; None where the user named the file.
 
     Raises:
-        UserError: where a file cannot be written.
+        UserError: if a file cannot be written.
     """
     pictures = {path: render(figure, path.suffix.lower().removeprefix(".")) for path in targets}
     for path, picture in pictures.items():
@@ -98,7 +98,7 @@ def save_numbers(panels: Sequence[Panel], axis: str, smoothing: int, target: Pat
     """Write all that is drawn as JSON.
 
     Raises:
-        UserError: where the file cannot be written.
+        UserError: if the file cannot be written.
     """
     values = {"x": AXES[axis][1], "smoothing": smoothing, "panels": [asdict(panel) for panel in panels]}
     write_result(target, json.dumps(values, default=_plain) + "\n")

@@ -29,7 +29,7 @@ class Screen:
         stream: the terminal.
 
     Raises:
-        UserError: where it is none, or is too small.
+        UserError: if it is none, or is too small.
     """
 
     def __init__(self, stream: TextIO) -> None:

@@ -18,7 +18,7 @@ from a2c.evaluation.evaluate import PlayedGame, evaluation_envs, play
 from a2c.execution.runtime import parts_of, setup
 from a2c.run.checkpoint import Saved, restored_policy
 from a2c.run.files import made_folder, write_result
-from a2c.run.lookup import demand_trust, find_checkpoint, run_folder
+from a2c.run.lookup import check_trust, find_checkpoint, run_folder
 from a2c.run.progress import Stages
 from a2c.show.game import Choice, Saliency, Step, Thoughts, choose, replay, think
 from a2c.show.picture import ATARI_ASPECT, Caption, Painter, dyed, lines
@@ -65,7 +65,7 @@ class Watched:
         """Write it as JSON, whole or not at all.
 
         Raises:
-            UserError: where the file cannot be written.
+            UserError: if the file cannot be written.
         """
         write_result(path, json.dumps(asdict(self), indent=2) + "\n")
 
@@ -100,7 +100,7 @@ def make_video(
         warn: called with a sentence for each damaged checkpoint that was passed over.
 
     Raises:
-        UserError: where there is no such checkpoint, it does not fit, the environment has no pictures, or a file cannot
+        UserError: if there is no such checkpoint, it does not fit, the environment has no pictures, or a file cannot
             be written; then nothing is written.
     """
     saved = _read(request, warn)
@@ -151,7 +151,7 @@ def video_files(out: Path | None, request: Request, saved: Saved) -> list[Path]:
     """The files that `make_video` writes.
 
     Raises:
-        UserError: where `out` is neither a folder nor has the name of a video.
+        UserError: if `out` is neither a folder nor has the name of a video.
     """
     if out is not None and not out.is_dir() and out.suffix:
         if out.suffix not in SUFFIXES:
@@ -167,7 +167,7 @@ def video_files(out: Path | None, request: Request, saved: Saved) -> list[Path]:
 
 def _read(request: Request, warn: Callable[[str], None]) -> Saved:
     saved = find_checkpoint(request.path, warn)
-    demand_trust(saved, request.env_id)
+    check_trust(saved, request.env_id)
     return saved
 
 

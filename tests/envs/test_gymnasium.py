@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from a2c.config import EnvConfig, UserError
-from a2c.envs import VecEnv, demand_env, make_vec_env
+from a2c.envs import VecEnv, check_env, make_vec_env
 
 MODULE = '''
 import gymnasium as gym
@@ -153,10 +153,10 @@ def test_names_are_had_without_gymnasium() -> None:
 
 @pytest.mark.parametrize("env_id", ["Pong", "Catch", "CartPole-v1", "a2c/Chain-v0", "no_such_module:Own-v0"])
 def test_an_id_is_looked_up_without_running_a_users_module(env_id: str) -> None:
-    demand_env(env_id)
+    check_env(env_id)
 
 
 @pytest.mark.parametrize("env_id", ["Pongg", "CartPole-v9", "a2c/Nothing-v0"])
 def test_an_id_that_no_environment_has_is_refused(env_id: str) -> None:
     with pytest.raises(UserError, match=f"^There is no environment '{env_id}'"):
-        demand_env(env_id)
+        check_env(env_id)
