@@ -33,6 +33,7 @@ NOT_THERE = {
     "train --run-dir file": "file is a file; name a folder",
     "train --run-dir file/run": "file is a file; name another",
     "train --run-dir .": ". holds other files; name another folder",
+    "runs nowhere": "There is no folder nowhere; name one that holds runs",
     "train --env Pendulum-v1": "only a Discrete action space is allowed",
 }
 NO_GAME = ["train --env Pongg", "bench --env Pongg", "compare --eager --env Catch --env Pongg"]

@@ -213,3 +213,10 @@ def test_folders_through_every_command(tmp_path, trained, run_cli, first):
     seen = explore(range(first, first + 1_000), trained, ALL, tmp_path, run_cli)
     assert {name.split()[0] for name in seen if "fine" in name} >= {"report", "plot", "eval", "resume", "compare"}
     print(", ".join(f"{name}: {count:,}" for name, count in sorted(seen.items())))
+
+
+@pytest.mark.slow
+def test_folders_in_a_table_of_runs(tmp_path, trained, run_cli):
+    seen = explore(range(20_000, 21_000), trained, [("runs",)], tmp_path, run_cli)
+    assert {name.split()[1] for name in seen} == {"fine", "refused"}
+    print(dict(seen))

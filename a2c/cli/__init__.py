@@ -107,6 +107,7 @@ app.command(context_settings={"allow_interspersed_args": False})(training.launch
 app.command("eval")(judging.eval_)
 app.command()(judging.compare)
 app.command()(judging.bench)
+app.command()(showing.runs)
 app.command()(showing.plot)
 app.command()(showing.report)
 app.command()(showing.export)

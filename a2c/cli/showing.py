@@ -1,9 +1,11 @@
-"""a2c plot, report, watch, export."""
+"""a2c runs, plot, report, watch, export."""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
+from dataclasses import asdict
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from rich.table import Table
 
-from a2c.cli.console import err, out, say, warn
+from a2c.cli.console import cell, err, out, say, warn, wide
 from a2c.cli.options import (
     EvaluationSeed,
     Greedy,
@@ -28,6 +30,7 @@ from a2c.quiet import quietly
 from a2c.run.files import check_exists
 
 if TYPE_CHECKING:
+    from a2c.show.listing import Listed
     from a2c.show.watch import Watched
 
 
@@ -88,6 +91,59 @@ def report(
     target = out_file or page.default_target(runs)
     page.write_page(runs, out_file)
     say(f"Saved {target}.")
+
+
+def runs(
+    folder: Annotated[Path, typer.Argument(help="A folder of runs.")] = Path("runs"),
+    sort: Annotated[
+        Literal["changed", "run", "game", "algorithm", "steps", "return", "best", "speed", "state"],
+        typer.Option(help="Highest, or latest, first."),
+    ] = "changed",
+    as_json: Annotated[bool, typer.Option("--json", help="Print a list of objects, not a table.")] = False,
+) -> None:
+    """List runs: how far each is, how well it plays, whether it is under way."""
+    damaged: list[str] = []
+    listed = import_module("a2c.show.listing").list_runs(folder, sort, damaged.append)
+    if as_json:
+        out.print_json(json.dumps([asdict(run) for run in listed]), ensure_ascii=True)
+    else:
+        wide().print(_listing(listed, folder))
+    for sentence in damaged:
+        warn(sentence)
+    if damaged:
+        raise typer.Exit(1)
+
+
+def _listing(listed: Sequence[Listed], folder: Path) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("run", overflow="fold")
+    for heading in ("game", "algorithm"):
+        table.add_column(heading)
+    for heading in ("seed", "steps", "%", "return", "best", "steps/s"):
+        table.add_column(heading, justify="right")
+    for heading in ("state", "changed"):
+        table.add_column(heading)
+    for run in listed:
+        part = "" if not run.total_env_steps else f"{min(1, run.env_steps / run.total_env_steps):.0%}"
+        path = Path(run.run)
+        table.add_row(
+            cell(str(path.relative_to(folder)) if path != folder else path.name),
+            cell(run.game),
+            cell(run.algorithm),
+            "-" if run.seed is None else str(run.seed),
+            f"{run.env_steps:,}",
+            part,
+            _short(run.episode_return_mean),
+            _short(run.best_return_mean),
+            _short(run.steps_per_second, ",.0f"),
+            run.state,
+            run.changed[:16],
+        )
+    return table
+
+
+def _short(value: float | None, form: str = ",.2f") -> str:
+    return "-" if value is None else format(value, form)
 
 
 def export(

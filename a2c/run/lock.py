@@ -12,7 +12,22 @@ from io import TextIOWrapper
 from pathlib import Path
 
 from a2c.config import UserError
+from a2c.reading import open_regular
 from a2c.run.files import reopen
+
+LARGEST = 1_000  # bytes of a lock's file
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether a process works in a folder."""
+    try:
+        with open_regular(folder / ".lock", LARGEST) as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # there is none, or a stranger's
+        return False
+    return False
 
 
 class FolderLock:

@@ -10,7 +10,7 @@ import numpy as np
 
 from a2c.config import UserError
 from a2c.run.metrics import RUN_COLUMNS, WINDOW
-from a2c.show.runs import METRICS, FloatArray, Run, group
+from a2c.show.runs import METRICS, RETURN, FloatArray, Run, group
 from a2c.show.style import on_common_range
 
 # the column of metrics, what it is called, and by how much it is divided
@@ -19,7 +19,7 @@ AXES = {
     "frames": ("frames", "emulator frames", 1),
     "minutes": ("seconds", "minutes of training", 60),
 }
-RETURN, SPEED = "episode_return_mean", "steps_per_second"
+SPEED = "steps_per_second"
 LABELS = {
     RETURN: f"mean return of the last {WINDOW} games",
     SPEED: "agent steps a second",

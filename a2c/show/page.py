@@ -13,14 +13,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from a2c.config import Config, UserError, build_config, dotted, dump_config, printable
 from a2c.reading import is_regular, read_bytes
 from a2c.run.files import write_result
 from a2c.run.metrics import WINDOW
 from a2c.show.commands import eval_command, train_command, watch_command
-from a2c.show.curves import RETURN, default_smoothing, make_panels
+from a2c.show.curves import default_smoothing, make_panels
 from a2c.show.plot import draw, home
 from a2c.show.runs import Evaluation, Run
 from a2c.show.style import render
@@ -85,20 +83,20 @@ def _glance(runs: Sequence[Run]) -> str:
 def _facts(run: Run) -> dict[str, str]:
     """The headline numbers."""
     metrics = run.metrics
-    returns = metrics[RETURN][np.isfinite(metrics[RETURN])]
-    full = metrics[RETURN][np.isfinite(metrics[RETURN]) & (metrics["episodes"] >= WINDOW)]
     last = run.evaluations[-1] if run.evaluations else None
     return {
         "last evaluation": "none" if last is None else _number(last.mean),
         "its 95 % interval": _interval(last),
-        f"return, last {WINDOW} training games": _number(returns[-1]) if len(returns) else "no game ended",
-        f"best mean of {WINDOW}": _number(full.max()) if len(full) else "-",
+        f"return, last {WINDOW} training games": "no game ended"
+        if run.last_return is None
+        else _number(run.last_return),
+        f"best mean of {WINDOW}": "-" if run.best_return is None else _number(run.best_return),
         "agent steps": _count(metrics["env_steps"][-1]),
         "emulator frames": _count(metrics["frames"][-1]),
         "updates": _count(metrics["updates"][-1]),
         "training games": _count(metrics["episodes"][-1]),
         "minutes of training": _number(metrics["seconds"][-1] / 60, ",.1f"),
-        "agent steps a second": _count(np.median(metrics["steps_per_second"])),
+        "agent steps a second": _count(run.speed),
     }
 
 
@@ -287,11 +285,11 @@ def _interval(evaluation: Evaluation | None) -> str:
     return "{:,.2f} to {:,.2f}".format(*evaluation.interval)
 
 
-def _number(value: float, form: str = ",.2f") -> str:
-    return format(value, form) if math.isfinite(value) else "-"
+def _number(value: float | None, form: str = ",.2f", missing: str = "-") -> str:
+    return missing if value is None or not math.isfinite(value) else format(value, form)
 
 
-def _count(value: float) -> str:
+def _count(value: float | None) -> str:
     return _number(value, ",.0f")
 
 

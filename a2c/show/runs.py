@@ -22,9 +22,10 @@ from a2c.algorithms.sections import SECTIONS
 from a2c.config import Config, UserError, cut, dotted, dump_config, read_config_file, read_provenance
 from a2c.reading import is_regular
 from a2c.run.logs import logged, number
-from a2c.run.metrics import RUN_COLUMNS
+from a2c.run.metrics import RUN_COLUMNS, WINDOW
 
 FloatArray = npt.NDArray[np.float64]
+RETURN = "episode_return_mean"
 MOST_EVALUATIONS = 2_000
 MOST_COLUMNS = len(RUN_COLUMNS) + 20  # of metrics, before only those in METRICS are added; each becomes a panel
 LONGEST_NAME = 80  # of a column
@@ -73,6 +74,25 @@ class Run:
         return self.settings["seed"]
 
     @property
+    def last_return(self) -> float | None:
+        """The mean return of the last 100 training games, in the last line that has one."""
+        known = self.metrics[RETURN][np.isfinite(self.metrics[RETURN])]
+        return float(known[-1]) if len(known) else None
+
+    @property
+    def best_return(self) -> float | None:
+        """The best mean return of 100 training games."""
+        whole = self.metrics[RETURN][self.metrics["episodes"] >= WINDOW]
+        known = whole[np.isfinite(whole)]
+        return float(known.max()) if len(known) else None
+
+    @property
+    def speed(self) -> float | None:
+        """Agent steps a second: the median of all lines."""
+        known = self.metrics["steps_per_second"][np.isfinite(self.metrics["steps_per_second"])]
+        return float(np.median(known)) if len(known) else None
+
+    @property
     def recipe(self) -> str:
         """What is the same in runs that differ in the seed alone."""
         others = {str(key): value for key, value in self.settings.items() if key != "seed"}
@@ -93,7 +113,12 @@ def read_runs(paths: Sequence[Path], warn: Callable[[str], None] = lambda text: 
     unique: dict[Path, Path] = {}
     for path in paths:
         unique.setdefault(path.resolve(), path)
-    runs = [_read_run(path, warn) for path in unique.values()]
+    runs = [read_run(path, warn) for path in unique.values()]
+    for run in runs:
+        if not len(run.metrics["env_steps"]):
+            raise UserError(
+                f"{run.path} has no line of metrics yet; the first comes after logging.every_updates updates."
+            )
     names = Counter(run.label for run in runs)
     return [replace(run, label=str(run.path)) if names[run.label] > 1 else run for run in runs]
 
@@ -106,7 +131,8 @@ def group(runs: Sequence[Run]) -> list[list[Run]]:
     return list(groups.values())
 
 
-def _read_run(path: Path, warn: Callable[[str], None]) -> Run:
+def read_run(path: Path, warn: Callable[[str], None]) -> Run:
+    """Read a run folder, which may have no line of metrics yet; arguments and errors as of `read_runs`."""
     if not path.is_dir():
         what = "is a file; name the run's folder" if path.is_file() else "does not exist; name a run's folder"
         raise UserError(f"{path} {what}.")
@@ -116,16 +142,13 @@ def _read_run(path: Path, warn: Callable[[str], None]) -> Run:
     given = dotted(values)
     if not isinstance(given.get("env.id"), str):
         raise UserError(f"{path / 'config.yaml'} names no environment (env.id); name a folder that `a2c train` made.")
-    metrics = _metrics(path / "metrics.jsonl", warn)
-    if not len(metrics["env_steps"]):
-        raise UserError(f"{path} has no line of metrics yet; the first comes after logging.every_updates updates.")
     return Run(
         path=path,
         label=path.resolve().name,
         values=values,
         settings={**dotted(dump_config(Config())), **given},
         provenance=read_provenance(path / "config.yaml"),
-        metrics=metrics,
+        metrics=_metrics(path / "metrics.jsonl", warn),
         evaluations=_evaluations(path / "evaluations.jsonl", warn),
     )
 

@@ -1,0 +1,120 @@
+"""The runs of a folder, a line each: how far each is, and how well it plays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from a2c.config import UserError, cut
+from a2c.run.lock import is_locked
+from a2c.run.logs import number
+from a2c.show.runs import Run, read_run
+
+COLUMNS = {
+    "steps": "env_steps",
+    "return": "episode_return_mean",
+    "best": "best_return_mean",
+    "speed": "steps_per_second",
+}
+TEXTS = ("run", "game", "algorithm", "state")
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A run in short. None where there is no number yet."""
+
+    run: str  # path
+    game: str
+    algorithm: str
+    seed: int | None
+    env_steps: int
+    total_env_steps: int | None
+    episode_return_mean: float | None  # of the last 100 training games
+    best_return_mean: float | None
+    steps_per_second: float | None  # median
+    state: Literal["running", "finished", "stopped"]
+    changed: str  # local time, ISO 8601
+
+
+def list_runs(folder: Path, order: str, warn: Callable[[str], None]) -> list[Listed]:
+    """The runs in a folder or below it; numbers sorted from the highest, texts from A, times from the latest.
+
+    Args:
+        folder: of runs, or of one.
+        order: "changed", or one of COLUMNS or TEXTS.
+        warn: called with a sentence for each run that cannot be read; it is left out.
+
+    Raises:
+        UserError: if there is no run.
+    """
+    if not folder.is_dir():
+        raise UserError(f"There is no folder {folder}; name one that holds runs, or make a run with `a2c train`.")
+    found: list[Listed] = []
+    paths = _run_folders(folder)
+    for path in paths:
+        try:
+            found.append(_listed(read_run(path, warn)))
+        except UserError as error:
+            warn(str(error))
+    if not paths:
+        raise UserError(f"{folder} holds no run; name a folder of runs, or make one with `a2c train`.")
+    return _sorted(found, order)
+
+
+def _run_folders(folder: Path) -> list[Path]:
+    files = [folder / "config.yaml", *sorted(folder.rglob("config.yaml"))]
+    runs = [file.parent for file in files if (file.parent / "checkpoints").is_dir()]
+    return [run for run in dict.fromkeys(runs) if run.parent.name != "incidents"]
+
+
+def _listed(run: Run) -> Listed:
+    steps, total = int(max(run.metrics["env_steps"], default=0)), _whole(run.settings["total_env_steps"])
+    return Listed(
+        run=str(run.path),
+        game=cut(run.env_id),
+        algorithm=cut(run.settings["algorithm.name"]),
+        seed=_whole(run.seed),
+        env_steps=steps,
+        total_env_steps=total,
+        episode_return_mean=run.last_return,
+        best_return_mean=run.best_return,
+        steps_per_second=run.speed,
+        state=_state(run.path, done=total is not None and steps >= total),
+        changed=_changed(run.path),
+    )
+
+
+def _changed(path: Path) -> str:
+    try:
+        files = [path / name for name in ("metrics.jsonl", "config.yaml")]
+        latest = max(file.stat().st_mtime for file in files if file.exists())
+        return datetime.fromtimestamp(latest).isoformat(" ", "seconds")
+    except (OSError, ValueError, OverflowError):  # a stranger's file system may say any time
+        return ""
+
+
+def _state(path: Path, *, done: bool) -> Literal["running", "finished", "stopped"]:
+    if is_locked(path):
+        return "running"
+    return "finished" if done else "stopped"
+
+
+def _whole(value: Any) -> int | None:
+    return int(value) if isinstance(value, int) and math.isfinite(number(value)) else None
+
+
+def _sorted(found: list[Listed], order: str) -> list[Listed]:
+    if order in TEXTS:
+        return sorted(found, key=lambda one: str(getattr(one, order)))
+    if order == "changed":
+        return sorted(found, key=lambda one: one.changed, reverse=True)
+
+    def size(one: Listed) -> float:
+        value: float | None = getattr(one, COLUMNS[order])
+        return -math.inf if value is None else value
+
+    return sorted(found, key=size, reverse=True)
