@@ -102,15 +102,14 @@ def runs(
     as_json: Annotated[bool, typer.Option("--json", help="Print a list of objects, not a table.")] = False,
 ) -> None:
     """List runs: how far each is, how well it plays, whether it is under way."""
-    damaged: list[str] = []
-    listed = import_module("a2c.show.listing").list_runs(folder, sort, damaged.append)
+    listed, unreadable = import_module("a2c.show.listing").list_runs(folder, sort, warn)
     if as_json:
         out.print_json(json.dumps([asdict(run) for run in listed]), ensure_ascii=True)
     else:
         wide().print(_listing(listed, folder))
-    for sentence in damaged:
+    for sentence in unreadable:
         warn(sentence)
-    if damaged:
+    if unreadable:
         raise typer.Exit(1)
 
 

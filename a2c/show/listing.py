@@ -40,29 +40,35 @@ class Listed:
     changed: str  # local time, ISO 8601
 
 
-def list_runs(folder: Path, order: str, warn: Callable[[str], None]) -> list[Listed]:
+def list_runs(folder: Path, order: str, warn: Callable[[str], None]) -> tuple[list[Listed], list[str]]:
     """The runs in a folder or below it; numbers sorted from the highest, texts from A, times from the latest.
 
     Args:
         folder: of runs, or of one.
         order: "changed", or one of COLUMNS or TEXTS.
-        warn: called with a sentence for each run that cannot be read; it is left out.
+        warn: called with a sentence if lines of a run are left out.
+
+    Returns:
+        The runs, and a sentence for each that cannot be read.
 
     Raises:
-        UserError: if there is no run.
+        UserError: if there is no run, or `folder` is one that cannot be read.
     """
     if not folder.is_dir():
         raise UserError(f"There is no folder {folder}; name one that holds runs, or make a run with `a2c train`.")
-    found: list[Listed] = []
     paths = _run_folders(folder)
+    if not paths:
+        raise UserError(f"{folder} holds no run; name a folder of runs, or make one with `a2c train`.")
+    found: list[Listed] = []
+    unreadable: list[str] = []
     for path in paths:
         try:
             found.append(_listed(read_run(path, warn)))
         except UserError as error:
-            warn(str(error))
-    if not paths:
-        raise UserError(f"{folder} holds no run; name a folder of runs, or make one with `a2c train`.")
-    return _sorted(found, order)
+            if path == folder:
+                raise
+            unreadable.append(str(error))
+    return _sorted(found, order), unreadable
 
 
 def _run_folders(folder: Path) -> list[Path]:
