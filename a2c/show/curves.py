@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from a2c.algorithms.sections import SECTIONS
 from a2c.config import UserError
 from a2c.run.metrics import RUN_COLUMNS, WINDOW
 from a2c.show.runs import METRICS, RETURN, FloatArray, Run, group
@@ -20,11 +21,7 @@ AXES = {
     "minutes": ("seconds", "minutes of training", 60),
 }
 SPEED = "steps_per_second"
-LABELS = {
-    RETURN: f"mean return of the last {WINDOW} games",
-    SPEED: "agent steps a second",
-    **{name: metric.label for name, metric in METRICS.items()},
-}
+LABELS = {RETURN: f"mean return of the last {WINDOW} games", SPEED: "agent steps a second"}
 SMOOTHED_PARTS = 100  # by default this part of the longest run's lines is reached, to both sides
 
 
@@ -68,6 +65,7 @@ class Panel:
 
     env_id: str
     quantity: str
+    label: str  # of the quantity
     curves: tuple[Curve, ...]
 
 
@@ -86,7 +84,12 @@ def make_panels(runs: Sequence[Run], what: str, axis: str, smoothing: int) -> li
     for run in runs:
         games.setdefault(run.env_id, []).append(run)
     panels = [
-        Panel(env_id, quantity, tuple(_curve(members, quantity, axis, smoothing) for members in group(played)))
+        Panel(
+            env_id,
+            quantity,
+            _quantity_label(played, quantity),
+            tuple(_curve(members, quantity, axis, smoothing) for members in group(played)),
+        )
         for env_id, played in games.items()
         for quantity in _quantities(played, what)
     ]
@@ -101,6 +104,13 @@ def _quantities(runs: Sequence[Run], what: str) -> list[str]:
     columns = dict.fromkeys(name for run in runs for name in run.metrics)
     losses = [name for name in columns if name not in RUN_COLUMNS and (name not in METRICS or METRICS[name].plotted)]
     return {"return": [RETURN], "losses": losses, "speed": [SPEED], "all": [RETURN, *losses, SPEED]}[what]
+
+
+def _quantity_label(runs: Sequence[Run], quantity: str) -> str:
+    """What the algorithm of the first run that reports a quantity calls it."""
+    sections = [SECTIONS.get(str(run.settings.get("algorithm.name"))) for run in runs]
+    own = [metric.label for section in sections if section for metric in section.METRICS if metric.name == quantity]
+    return own[0] if own else LABELS.get(quantity, quantity.replace("_", " "))
 
 
 def smooth(values: FloatArray, reach: int) -> FloatArray:

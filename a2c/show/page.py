@@ -7,7 +7,7 @@ import html
 import json
 import math
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -18,14 +18,17 @@ from a2c.reading import is_regular, read_bytes
 from a2c.run.files import write_result
 from a2c.run.metrics import WINDOW
 from a2c.show.commands import eval_command, train_command, watch_command
-from a2c.show.curves import default_smoothing, make_panels
-from a2c.show.plot import draw, home
-from a2c.show.runs import Evaluation, Run
-from a2c.show.style import render
+from a2c.show.curves import AXES, Panel, default_smoothing, make_panels
+from a2c.show.plot import STAR, draw_alone, home, legend_entries
+from a2c.show.runs import RETURN, Evaluation, Run
+from a2c.show.style import COLOURS, MARKERS, render
 
 LARGEST_VIDEO = 10_000_000  # bytes
 MOST_ROWS = 200  # of evaluations
-_STYLE = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
+_STYLE = Path(__file__).with_name("page.css").read_text(encoding="utf-8") + "".join(
+    f".curve-{index} {{ color: {value}; }}\n" for index, value in enumerate(COLOURS)
+)
+_SIGNS = dict(zip(MARKERS, "●■▲◆▼✚✖", strict=True)) | {STAR["marker"]: "☆"}
 _STYLE_HASH = b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 # nothing is run and nothing is fetched, whatever a run's files may hold
 _POLICY = (
@@ -105,27 +108,33 @@ def _curves(runs: Sequence[Run]) -> str:
     games: dict[str, list[Run]] = {}
     for run in runs:
         games.setdefault(run.env_id, []).append(run)
-    pictures = [
-        _picture(runs, "return", "steps", smoothing, "Return and evaluations over agent steps"),
-        _picture(runs, "return", "minutes", smoothing, "Return and evaluations over minutes of training"),
-        *(
-            _picture(of, "losses", "steps", smoothing, f"The loss and the update in {game}")
-            for game, of in games.items()
-        ),
-        _picture(runs, "speed", "steps", smoothing, "Agent steps a second"),
-    ]
-    return "".join(pictures)
+    return "".join(_charts(game, of, smoothing) for game, of in games.items())
 
 
-def _picture(runs: Sequence[Run], what: str, axis: str, smoothing: int, caption: str) -> str:
+def _charts(game: str, runs: Sequence[Run], smoothing: int) -> str:
+    """All quantities of one game over agent steps, and first of all the return, over minutes too."""
     try:
-        panels = make_panels(runs, what, axis, smoothing)
+        panels = make_panels(runs, "all", "steps", smoothing)
     except UserError as nothing:
         return f"<p>{escape(str(nothing))}</p>\n"
-    source = _data("image/svg+xml", render(draw(panels, axis, smoothing), "svg"))
+    drawn = [(panel, "steps") for panel in panels if any(curve.lines for curve in panel.curves)]
+    if drawn and drawn[0][0].quantity == RETURN:
+        drawn[1:1] = [(panel, "minutes") for panel in make_panels(runs, "return", "minutes", smoothing)]
+    charts = "".join(_chart(panel, axis, smoothing, runs) for panel, axis in drawn)
+    legend = "".join(_legend_entry(text, style) for text, style in legend_entries(panels, smoothing))
+    return _subsection(game, f'<ul class="legend">\n{legend}</ul>\n<div class="charts">\n{charts}</div>\n')
+
+
+def _legend_entry(text: str, style: Mapping[str, Any]) -> str:
+    kind = f"curve-{COLOURS.index(style['color'])}" if style["color"] in COLOURS else "quiet"
+    return f'<li><span class="{kind}">{_SIGNS.get(style.get("marker", ""), "─")}</span> {escape(text)}</li>\n'
+
+
+def _chart(panel: Panel, axis: str, smoothing: int, runs: Sequence[Run]) -> str:
+    source = _data("image/svg+xml", render(draw_alone(panel, axis, smoothing), "svg"))
+    caption = f"{panel.label} over {AXES[axis][1]}"
     named = ", ".join(run.label for run in runs)
-    image = f'<img src="{source}" alt="{escape(f"{caption}: {named}")}">'
-    return f"<figure>{_box(caption, image)}<figcaption>{escape(caption)}</figcaption></figure>\n"
+    return f'<figure><img src="{source}" alt="{escape(f"{caption}: {named}")}"></figure>\n'
 
 
 def _run(run: Run) -> str:
@@ -173,8 +182,8 @@ def _named(protocol: dict[str, str]) -> list[tuple[str, str]]:
 def _video(run: Run) -> str:
     video = _newest_video(run.path / "videos")
     if video is None:
-        none = f"There is none of at most {LARGEST_VIDEO / 1e6:g} MB"
-        return f"<p>{none}. This command makes one:</p>\n{_code(watch_command(run))}"
+        none = f"No video of up to {LARGEST_VIDEO / 1e6:g} MB lies in the run's folder; this command makes one:"
+        return f"<p>{none}</p>\n{_code(watch_command(run))}"
     name, content = video
     source, name = _data("video/mp4", content), escape(name)
     return (

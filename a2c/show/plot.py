@@ -16,7 +16,7 @@ from matplotlib.ticker import EngFormatter
 
 from a2c.config import UserError
 from a2c.run.files import make_folders, write_result
-from a2c.show.curves import AXES, LABELS, Curve, Mark, Panel
+from a2c.show.curves import AXES, Curve, Mark, Panel
 from a2c.show.runs import Run
 from a2c.show.style import THIN, colour, draw_band, kept, line, markers, plain, render
 
@@ -32,7 +32,7 @@ def draw(panels: Sequence[Panel], axis: str, smoothing: int) -> Figure:
     """Draw panels over `AXES[axis]`, with one legend below all of them."""
     columns = _columns(panels)
     rows = -(-len(panels) // columns)
-    legend = _legend(panels, smoothing)
+    legend = [Line2D([], [], label=plain(label), **style) for label, style in legend_entries(panels, smoothing)]
     wide, high = ALONE if len(panels) == 1 else (PANEL[0] * columns, PANEL[1] * rows)
     figure = Figure(figsize=(wide, high + 0.18 * (len(legend) + 2)), layout="constrained")
     games = {panel.env_id for panel in panels}
@@ -46,6 +46,13 @@ def draw(panels: Sequence[Panel], axis: str, smoothing: int) -> Figure:
     for axes in grid.flat[len(panels) :]:
         axes.set_axis_off()
     figure.legend(handles=legend, loc="outside lower center", fontsize=8, handlelength=4, frameon=False)
+    return figure
+
+
+def draw_alone(panel: Panel, axis: str, smoothing: int) -> Figure:
+    """Draw one panel without a legend, so small that a phone's screen is wide enough."""
+    figure = Figure(figsize=PANEL, layout="constrained")
+    _draw_panel(figure.subplots(), panel, axis, smoothing)
     return figure
 
 
@@ -119,7 +126,7 @@ def _draw_panel(axes: Axes, panel: Panel, axis: str, smoothing: int) -> None:
     for index, curve in enumerate(panel.curves):
         _draw_curve(axes, curve, index, smoothing)
     axes.set_xlabel(AXES[axis][1], fontsize=9)
-    axes.set_ylabel(LABELS.get(panel.quantity, panel.quantity.replace("_", " ")), fontsize=9)
+    axes.set_ylabel(panel.label, fontsize=9)
     axes.tick_params(labelsize=8)
     if axis != "minutes":
         axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
@@ -152,27 +159,23 @@ def _every(points: int, index: int) -> tuple[int, int]:
     return index * step // 4 % step, step
 
 
-def _legend(panels: Sequence[Panel], smoothing: int) -> list[Line2D]:
-    """One entry for each curve of a game, then what the thin lines and the stars are."""
+def legend_entries(panels: Sequence[Panel], smoothing: int) -> list[tuple[str, dict[str, Any]]]:
+    """A text and a style for each curve of a game, then for the thin lines and the stars."""
     games = list({panel.env_id: panel for panel in panels}.values())
-    entries = [
-        _entry(curve.label if len(games) == 1 else f"{panel.env_id}, {curve.label}", **line(index), **markers(index))
+    entries: list[tuple[str, dict[str, Any]]] = [
+        (curve.label if len(games) == 1 else f"{panel.env_id}, {curve.label}", {**line(index), **markers(index)})
         for panel in games
         for index, curve in enumerate(panel.curves)
     ]
     curves = [curve for panel in panels for curve in panel.curves]
     if smoothing:
         smoothed = f"thin: as logged; thick: each line of metrics averaged with the {smoothing} before and after it"
-        entries.append(_entry(smoothed, color="grey", **FADED))
+        entries.append((smoothed, {"color": "grey", **FADED}))
     elif any(len(curve.lines) > 1 for curve in curves):
-        entries.append(_entry("thin: each run, as logged", color="grey", **FADED))
+        entries.append(("thin: each run, as logged", {"color": "grey", **FADED}))
     if any(curve.marks for curve in curves):
-        entries.append(_entry(_evaluations(curves), color="grey", ls="", **STAR))
+        entries.append((_evaluations(curves), {"color": "grey", "ls": "", **STAR}))
     return entries
-
-
-def _entry(label: str, **style: Any) -> Line2D:
-    return Line2D([], [], label=plain(label), **style)
 
 
 def _evaluations(curves: Sequence[Curve]) -> str:

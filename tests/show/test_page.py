@@ -66,6 +66,14 @@ def test_the_best_mean_counts_from_the_first_full_window(tmp_path):
     assert re.search(r"best mean of 100\s*4\.00", text)
 
 
+def test_charts_have_the_words_of_the_runs_own_algorithm(tmp_path):
+    """TRPO's policy loss is that after the step; A2C's is not."""
+    named = {image["alt"] for image in page_of(make_run(tmp_path / "a", RISE)).all("img")}
+    assert "policy loss over agent steps: a" in named
+    named = {image["alt"] for image in page_of(make_run(tmp_path / "t", RISE, algorithm={"name": "trpo"})).all("img")}
+    assert "policy loss after the step over agent steps: t" in named
+
+
 def test_evaluations_under_another_protocol_are_told_apart(tmp_path):
     other = evaluation(1200, 1.0, protocol={"sticky_action_probability": 0.0})
     text = page_of(make_run(tmp_path / "r", RISE, evaluations=[evaluation(600, 4.0), other])).text
@@ -170,7 +178,7 @@ def hostile_run(tmp_path: Path) -> Path:
 def test_no_text_of_a_run_becomes_code(tmp_path):
     page, plain = page_of(hostile_run(tmp_path)), page_of(make_run(tmp_path / "r", RISE))
     assert not page.all("script")
-    assert {tag for tag, _ in page.elements} <= {tag for tag, _ in plain.elements} | {"video"}
+    assert {tag for tag, _ in page.elements} <= {tag for tag, _ in plain.elements} | {"video", "figcaption"}
     assert HOSTILE in page.text
     handlers = [name for _, attributes in page.elements for name in attributes if name.startswith("on")]
     assert handlers == []
@@ -331,5 +339,12 @@ def test_a_browser_shows_it_whole_without_a_complaint(browser, pages, width, sch
         drawn = browser.execute_script("return [...document.images].map(i => i.complete && i.naturalWidth > 100)")
         assert drawn
         assert all(drawn)
+        charts = browser.execute_script(
+            "return [...document.querySelectorAll('.charts img')].map(i => "
+            "{const r = i.getBoundingClientRect(); return [r.left, r.right, r.width / i.naturalWidth]})"
+        )
+        assert all(left >= 0 and right <= width and scale > 0.75 for left, right, scale in charts)  # whole and readable
+        if width == 1280 and len(charts) >= 3:
+            assert max(right for _, right, _ in charts) - min(left for left, _, _ in charts) > 0.85 * width
         ground = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
         assert (ground == "rgb(255, 255, 255)") == (scheme == "light")
