@@ -1,10 +1,12 @@
-"""A network of your own: a function with the arguments of `build` below. This one is for uint8 images.
+"""A network of your own: a function with the arguments of `build` below; this one is for uint8 images.
+
+In this folder:
 
     a2c train --env Catch --model network:build --run-dir runs/mine
     a2c eval runs/mine --model network:build
 
-In this folder. No command imports code that you do not name. For `train`, `--set model.name=network:build` is the same.
-From Python: `train(config, run_dir, model=build)`.
+No command imports code that you do not name. For `train`, `--set model.name=network:build` is the same. From Python:
+`train(config, run_dir, model=build)`.
 """
 
 import keras
@@ -19,7 +21,7 @@ def build(observation_space, num_actions: int, *, seed: int, dtype: str) -> kera
     Args:
         observation_space: Gymnasium Box of one observation.
         num_actions: A.
-        seed: of the weights. Give each initializer one: without it, eager and graph execution draw others.
+        seed: of the weights. Give each initializer a seed; without one, eager and graph draw different weights.
         dtype: of the layers; the heads are float32.
 
     Returns:

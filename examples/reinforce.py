@@ -1,9 +1,11 @@
 """REINFORCE (Williams 1992), with or without a baseline: an algorithm of your own in one file.
 
+In this folder:
+
     a2c train --env Catch --algorithm reinforce:Reinforce --set algorithm.baseline=false --run-dir runs/mine
     a2c eval runs/mine --algorithm reinforce:Reinforce
 
-In this folder. No command imports code that you do not name. From Python: `train(config, folder, algorithm=Reinforce)`.
+No command imports code that you do not name. From Python: `train(config, folder, algorithm=Reinforce)`.
 """
 
 from typing import Any, NamedTuple

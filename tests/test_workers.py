@@ -109,7 +109,7 @@ def assert_as_one_process(folder: Path, shared: Path, number: int, **settings: o
 
 def test_workers_that_are_killed_or_stopped_go_on_to_the_same_bits(tmp_path, undisturbed):
     # SIGTERM first: it leaves a checkpoint of its own, which must be old enough at the end to be gone by then
-    kills = [(1, signal.SIGTERM), (0, signal.SIGKILL)]  # the end of worker 1 by SIGKILL is below, and in ten kills
+    kills = [(1, signal.SIGTERM), (0, signal.SIGKILL)]  # the end of worker 1 by SIGKILL is below, and in twenty kills
     assert_ends_as_undisturbed(tmp_path, undisturbed, kills, ENV_STEPS, seed=0)
 
 
