@@ -34,7 +34,7 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import what needs TensorFlow only when it is asked for (PEP 562)."""
+    """Import names that need TensorFlow only on first use (PEP 562)."""
     if name not in _LAZY:
         raise AttributeError(f"module 'a2c' has no attribute {name!r}")
     return getattr(quietly(f"a2c.{_LAZY[name]}"), name)

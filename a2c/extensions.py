@@ -1,4 +1,4 @@
-"""Code of users' own: algorithms and networks by `module:name`. They run only if the user named them."""
+"""Users' algorithms and networks, named as `module:name`. Their code runs only if the user named them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 
 from a2c.config.types import UserError
 
-TRUSTED = "A2C_TRUST"  # in the environment, so that the processes of a comparison or a cluster trust it too
+TRUSTED = "A2C_TRUST"  # an environment variable, so that the processes of a comparison or a cluster trust it too
 _given: dict[str, Any] = {}
 
 
 def trust(name: str) -> None:
-    """Let the code of `module:name` run in this process and in those it starts."""
+    """Allow the code of `module:name` to run in this process and in its child processes."""
     os.environ[TRUSTED] = ",".join(dict.fromkeys([*_trusted(), name]))
 
 
 def register(thing: Any) -> str:
-    """Make a class or a function known under `module:name`, which is returned."""
+    """Make a class or function known under its `module:name`; returns this name."""
     name = f"{_module(thing)}:{thing.__qualname__}"
     _given[name] = thing
     return name
@@ -32,20 +32,20 @@ def is_extension(name: object) -> bool:
 
 
 def naming(env: str, algorithm: str, model: str) -> list[str]:
-    """The options with which a command names the code that a run was made with, if it was any."""
+    """The command-line options that name the user code of a run, if any."""
     names = {"--env": env, "--algorithm": algorithm, "--model": model}
     return [word for option, name in names.items() if is_extension(name) for word in (option, name)]
 
 
 def find_extension(name: str, option: str) -> Any:
-    """What `module:name` means, imported if need be.
+    """The object `module:name`, imported if necessary.
 
     Args:
-        name: as a user typed it, or as it stands in a configuration.
-        option: with which a user says that it may run, such as algorithm.
+        name: as typed by a user or written in a configuration.
+        option: the option with which a user trusts it, such as algorithm.
 
     Raises:
-        UserError: if nobody said that it may run, or there is no such thing.
+        UserError: if it is not trusted, or does not exist.
     """
     if name in _given:
         return _given[name]
@@ -68,7 +68,7 @@ def find_extension(name: str, option: str) -> Any:
 
 
 def _module(thing: Any) -> str:
-    """The module of a class or a function, as another process imports it: a script is none by the name of __main__."""
+    """The module name of a class or function by which another process can import it, instead of __main__."""
     if thing.__module__ != "__main__":
         return str(thing.__module__)
     main = sys.modules["__main__"]

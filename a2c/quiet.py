@@ -1,4 +1,4 @@
-"""Imports without the chatter of TensorFlow's C++."""
+"""Imports without the start-up messages of TensorFlow's C++ code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def quietly(module: str) -> Any:
-    """Import a module that imports TensorFlow, whose C++ start-up chatter would go to stderr."""
+    """Import a module that imports TensorFlow, without its C++ start-up messages on stderr."""
     if module in sys.modules:
         return sys.modules[module]
     with _silenced_stderr():

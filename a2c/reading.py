@@ -1,6 +1,6 @@
-"""The one door through which files of runs are read: regular files only, never waited for, up to a stated size.
+"""All files of runs are read here: only regular files, without blocking, up to a given size.
 
-A run may be a stranger's: in place of any of its files may stand a pipe, a device, or a file without an end.
+A run may come from a stranger: any of its files may be a pipe, a device, or endless.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
 
-LARGEST_TEXT = 64 * 2**20  # bytes of JSON that is read whole
+LARGEST_TEXT = 64 * 2**20  # bytes of a JSON file that is read whole
 LONGEST_LINE = 2**20  # bytes; an evaluation of 10,000 games takes a third of it
 
 
 class OddFileError(OSError):
-    """What lies there is no regular file, or too large; `strerror` says which."""
+    """The path is not a regular file, or it is too large; `strerror` tells which."""
 
 
 def open_regular(path: Path, limit: int, *, links: bool = True) -> BufferedReader:
@@ -25,14 +25,14 @@ def open_regular(path: Path, limit: int, *, links: bool = True) -> BufferedReade
 
     Args:
         path: of the file.
-        limit: bytes that it may have.
+        limit: its largest allowed size in bytes.
         links: whether the last part of the path may be a link.
 
     Raises:
-        OddFileError: if something else lies there, or it is larger.
-        OSError: if it is not there or cannot be read.
+        OddFileError: if it is not a regular file, or larger.
+        OSError: if it does not exist or cannot be read.
     """
-    _check_regular(path, _state(path, links=links))  # before: a device may act when it is opened
+    _check_regular(path, _state(path, links=links))  # also before opening, which may have effects on a device
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if links else os.O_NOFOLLOW))
     try:
         state = os.fstat(descriptor)
@@ -46,36 +46,36 @@ def open_regular(path: Path, limit: int, *, links: bool = True) -> BufferedReade
 
 
 def read_bytes(path: Path, limit: int, *, links: bool = True) -> bytes:
-    """All of a file; arguments and errors as of `open_regular`."""
+    """All of a file; arguments and errors as for `open_regular`."""
     with open_regular(path, limit, links=links) as file:
-        data = file.read(limit + 1)  # the system's own files say that they are of 0 bytes
+        data = file.read(limit + 1)  # the size may be wrong: system files report 0 bytes
     if len(data) > limit:
         raise OddFileError(errno.EFBIG, f"it is larger than {limit:,} bytes", str(path))
     return data
 
 
 def read_text(path: Path, limit: int = LARGEST_TEXT) -> str:
-    """All of a UTF-8 text file; arguments and errors as of `open_regular`, and UnicodeDecodeError."""
+    """All of a UTF-8 text file; arguments and errors as for `open_regular`, and UnicodeDecodeError."""
     return read_bytes(path, limit).decode("utf-8")
 
 
 def read_end(path: Path, length: int) -> str:
-    """The last `length` bytes of a file of any size, as text; what is no UTF-8 is replaced."""
+    """The last `length` bytes of a file of any size, as text; invalid UTF-8 is replaced."""
     with open_regular(path, 2**63) as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - length))
         return file.read(length).decode(errors="replace")
 
 
 def read_lines(path: Path, limit: int, *, links: bool = True) -> Iterator[bytes]:
-    """The lines of a file with their ends; one of NUL for each longer than LONGEST_LINE.
+    """The lines of a file with their line ends; a line longer than LONGEST_LINE becomes a line of one NUL.
 
-    Arguments and errors as of `open_regular`.
+    Arguments and errors as for `open_regular`.
     """
     with open_regular(path, limit, links=links) as file:
-        within = False  # a line that is too long
+        within = False  # inside a line that is too long
         while part := file.readline(LONGEST_LINE):
             limit -= len(part)
-            if limit < 0:  # the system's own files say that they are of 0 bytes
+            if limit < 0:  # the size may be wrong: system files report 0 bytes
                 raise OddFileError(errno.EFBIG, "it is larger than a file of this kind may be", str(path))
             cut = len(part) == LONGEST_LINE and not part.endswith(b"\n")
             if not cut:
@@ -86,7 +86,7 @@ def read_lines(path: Path, limit: int, *, links: bool = True) -> Iterator[bytes]
 
 
 def is_regular(path: Path, *, links: bool = True) -> bool:
-    """Whether a regular file lies there; `links` is as of `open_regular`."""
+    """Whether the path is a regular file; `links` as for `open_regular`."""
     try:
         return stat.S_ISREG((path.stat() if links else path.lstat()).st_mode)
     except OSError:

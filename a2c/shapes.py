@@ -1,4 +1,4 @@
-"""The rank and shape check at the door of every public maths function: static, so free in graphs."""
+"""The rank and shape check of every public maths function: static, so it costs nothing in graphs."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Any
 
 
 def check_shapes(function: str, rank: int, **arrays: Any) -> None:
-    """Refuse arrays of another rank or of shapes that differ from each other, instead of broadcasting.
+    """Check that all arrays have the given rank and the same shape, so that nothing is broadcast.
 
-    Advantages of shape (n, 1) times log-probabilities of shape (n,) broadcast to (n, n), and the mean over
-    that has lost which advantage belongs to which action: a mistake that trains, badly, without a word.
+    Advantages of shape (n, 1) times log-probabilities of shape (n,) broadcast to (n, n), and the mean mixes the
+    advantages of all actions: training gets worse without an error.
 
     Raises:
-        ValueError: naming the function, the arguments and their shapes.
+        ValueError: if not; it names the function, the arguments and their shapes.
     """
     shapes = {name: tuple(array.shape) for name, array in arrays.items()}
     for name, shape in shapes.items():

@@ -1,1 +1,1 @@
-"""The algorithms, one file each, and the pure maths they share."""
+"""The algorithms, one file each, and the pure functions they share."""

@@ -1,4 +1,4 @@
-"""A2C, advantage actor-critic: one synchronous update on each rollout, which is then thrown away."""
+"""A2C, advantage actor-critic: one synchronous update per rollout, which is then discarded."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ from a2c.networks.optimizer import build_optimizer
 
 
 class Trajectory(NamedTuple):
-    """What one update of A2C learns from; T = rollout_length, B = num_envs."""
+    """The batch of one A2C update; T = rollout_length, B = num_envs."""
 
     observations: Array  # [T, B, *obs]
     actions: Array  # [T, B] int32
-    rewards: Array  # [T, B] float32: see `Outcomes` for these four
+    rewards: Array  # [T, B] float32: see `Outcomes` for this and the next three
     discounts: Array
     ends: Array
     final_values: Array
-    bootstrap_observations: Array  # [1, B, *obs]: after row T-1
+    bootstrap_observations: Array  # [1, B, *obs]: those after row T-1
 
 
 class A2C(Algorithm):
     """Mnih et al. 2016, arXiv 1602.01783, made synchronous as in OpenAI's baselines (2017).
 
-    One gradient step a rollout on policy_loss + c_v value_loss - c_e entropy, with advantages of GAE (lambda = 1:
-    n-step returns). The forward pass is made anew from the stored observations: no activation outlives a step.
+    One gradient step per rollout on policy_loss + c_v value_loss - c_e entropy, with GAE advantages (lambda = 1:
+    n-step returns). The forward pass is repeated on the stored observations: no activations are kept between steps.
 
     Args:
-        config: of the algorithm.
-        policy: whose network is trained.
-        optimizer: Keras'.
-        num_envs: B; with the rollout's length it fixes the shapes of an update.
-        objective: of the policy.
-        parts: every batch goes through the network in so many, each on a core of its own.
-        step: the kind of gradient step.
-        **options: of `step`.
+        config: the algorithm's section.
+        policy: its network is trained.
+        optimizer: a Keras optimizer.
+        num_envs: B; with the rollout length it fixes the shapes of an update.
+        objective: what the policy maximises.
+        parts: number of parts that every batch is split into, one core each.
+        step: the class of the gradient step.
+        **options: further arguments of `step`.
     """
 
     policy: ActorCriticPolicy
@@ -101,7 +101,7 @@ class A2C(Algorithm):
         yield "update", self.trajectory(rollout)
 
     def trajectory(self, rollout: Rollout) -> Trajectory:
-        """What is learned from the facts of a rollout."""
+        """The batch of an update, derived from a rollout."""
         found = outcomes(rollout, self.policy.value, self.objective)
         return Trajectory(
             observations=rollout.observations[:-1],
@@ -137,9 +137,9 @@ class A2C(Algorithm):
         return Fit(tap("total_loss", loss), parts._asdict(), moments(returns - values), moments(returns))
 
     def _forward(self, trajectory: Trajectory, tap: Tap) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """One forward pass over the T x B stored observations, and one over the B after them.
+        """One forward pass over the T x B stored observations, and one over the B bootstrap observations.
 
-        The latter apart, since no gradient goes through it: beside the others it would be carried back as zeros.
+        They are separate because no gradient flows through the second: in one pass it would be computed as zeros.
 
         Returns logits [T, B, A], values [T, B] and bootstrap_value [B].
         """
@@ -156,8 +156,8 @@ class A2C(Algorithm):
     def _pass(self, observations: tf.Tensor, bootstrap_observations: tf.Tensor) -> tuple[tf.Tensor, ...]:
         """Logits [n, A] and values [n] of one part, then its bootstrap values [b].
 
-        No part waits for another, and the tape adds up their gradients. Within a part the order is fixed: else one
-        core may get the bootstrap values of all parts.
+        The parts run independently, and the tape adds up their gradients. The order within a part is fixed: otherwise
+        one core may compute the bootstrap values of all parts.
         """
         outputs = self.policy.model(observations)
         with tf.control_dependencies(outputs):
@@ -166,7 +166,7 @@ class A2C(Algorithm):
 
 
 def trajectory_spec(policy: ActorCriticPolicy, rollout_length: int, num_envs: int) -> Trajectory:
-    """The fixed signature of an update."""
+    """The fixed signature of an update, as TensorSpecs."""
     shape, dtype = tuple(policy.model.input_shape[1:]), policy.model.input.dtype
     rows = (rollout_length, num_envs)
     return Trajectory(

@@ -1,4 +1,4 @@
-"""A3C: actor-learners that do not wait for each other, each with a copy of the weights of its own."""
+"""A3C: asynchronous actor-learners, each with its own copy of the weights."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from a2c.networks.optimizer import build_optimizer
 
 
 class Shift(NamedTuple):
-    """What one actor did in one round."""
+    """The results of one actor in one round."""
 
-    applied: list[Metrics]  # of its gradient steps
-    failed: tuple[Batch, Metrics] | None  # the first one that was not finite, so not applied
+    applied: list[Metrics]  # of the gradient steps that were applied
+    failed: tuple[Batch, Metrics] | None  # the first step that was not finite, so not applied
     episodes: list[tuple[int, Episode]]  # whole games that ended, each with its row in the round
 
 
 class ActorStep(GradientStep):
-    """A gradient step of one actor: from the weights of its own, applied to those that all actors share.
+    """A gradient step of one actor: computed with its own weights, applied to the shared weights.
 
     Args:
-        *arguments, **options: of `GradientStep`; the optimizer is that of all actors.
-        shared: the variables of all actors, one for each of `variables`.
-        lock: of `shared` and the optimizer. The paper has none; with it every copy is of one moment.
+        *arguments, **options: of `GradientStep`; all actors share the optimizer.
+        shared: the shared variables, one for each of `variables`.
+        lock: protects `shared` and the optimizer. The paper has none; with it every copy is consistent.
         mode: see `Compiled`.
 
     Attributes:
-        pieces: the compiled functions, in the order in which they are called.
+        pieces: the compiled functions, in the order of their calls.
     """
 
     def __init__(self, *arguments: Any, shared: Sequence[Any], lock: threading.Lock, mode: str, **options: Any) -> None:
@@ -61,7 +61,7 @@ class ActorStep(GradientStep):
             self._made = self._copy()
 
     def __call__(self, batch: Batch) -> Metrics:
-        """See `GradientStep`; `staleness` counts the steps of others since `synchronize`."""
+        """See `GradientStep`; `staleness` is the number of steps of other actors since `synchronize`."""
         gradients, metrics = self._find(batch)
         if not self.is_finite(metrics):
             return {**metrics, "staleness": tf.constant(np.nan)}
@@ -70,7 +70,7 @@ class ActorStep(GradientStep):
         return {**metrics, "staleness": staleness}
 
     def _copied(self) -> tf.Tensor:
-        """Copy; returns how many steps were made up to now."""
+        """Copy the shared weights; returns the number of steps made so far."""
         for own, shared in zip(self.variables, self.apply_to, strict=True):
             own.assign(shared)
         return tf.convert_to_tensor(self.optimizer.iterations)
@@ -84,13 +84,13 @@ class ActorStep(GradientStep):
 class A3C(Algorithm):
     """Mnih et al. 2016, arXiv 1602.01783, algorithm S3, with shared RMSProp (section 4).
 
-    Each actor has a thread, a group of b environments and a copy of the weights. Again and again it copies the shared
-    weights, acts for T steps, finds the gradients of A2C's loss on them, and applies these to the shared weights. All
-    meet only after `rollouts` of these, so that there is a state to log, evaluate and save.
+    Each actor has a thread, a group of b environments and a copy of the weights. It repeatedly copies the shared
+    weights, acts for T steps, computes the gradients of A2C's loss, and applies them to the shared weights. All actors
+    synchronise only after `rollouts` rollouts each, so that there is a state to log, evaluate and save.
 
     Args:
         policy: has the shared weights.
-        optimizer: Keras', whose averages are shared too.
+        optimizer: a Keras optimizer; its averages are shared too.
         actors: one for each group of environments.
         rollouts: of each actor in one round.
     """
@@ -113,7 +113,7 @@ class A3C(Algorithm):
 
     @classmethod
     def build(cls, config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> Self:
-        """See `Algorithm`; a configuration of several replicas is none of A3C."""
+        """See `Algorithm`; A3C does not use replicas."""
         section, actors = cast(A3CSection, config.algorithm), parts_of(config)
         policy = cls.build_policy(config, space, num_actions)
         steps = config.total_updates * actors * section.rollouts
@@ -146,7 +146,7 @@ class A3C(Algorithm):
                 compiled.trace()
 
     def iterate(self, collector: RolloutCollector, updates: int) -> Iteration:
-        """One round: every actor does its shift, and then all meet."""
+        """One round: every actor collects and learns from its rollouts, then all synchronise."""
         shifts = collector.each_group(lambda index: self._shift(index, collector))
         failed = [(name, *shift.failed) for name, shift in zip(self.steps, shifts, strict=True) if shift.failed]
         applied = [metrics for shift in shifts for metrics in shift.applied]
@@ -158,10 +158,10 @@ class A3C(Algorithm):
         return Iteration(update, sorted((e for shift in shifts for e in shift.episodes), key=lambda ended: ended[0]))
 
     def _shift(self, index: int, collector: RolloutCollector) -> Shift:
-        """What actor `index` does in one round, in a thread of its own.
+        """The round of actor `index`, in its own thread.
 
-        After a step that is not finite it only plays on, with the weights it had there: they are needed to find out
-        why, and the steps of the round are to be complete.
+        After a step that is not finite, it only acts, with the weights it had then: they are needed for the diagnosis,
+        and the round must have all its environment steps.
         """
         actor, learner = self.actors[index], self.learners[index]
         shift = Shift([], None, [])
@@ -180,16 +180,16 @@ class A3C(Algorithm):
         return shift
 
     def batches(self, rollout: Rollout, updates: int) -> Batches:
-        """A rollout of all environments, for want of a round: one actor after the other learns from its share."""
+        """For a rollout of all environments outside of a round: the actors learn from their shares, one by one."""
         for index, share in enumerate(_shares(rollout, len(self.actors))):
             self.learners[index].synchronize()
             yield f"actor {index}", self.actors[index].trajectory(share)
 
 
 def _shares(rollout: Rollout, count: int) -> list[Rollout]:
-    """A rollout [T, B] cut into so many of [T, B / count], in the order of their environments."""
+    """Split a rollout [T, B] into `count` rollouts [T, B / count], in the order of their environments."""
     b = rollout.actions.shape[1] // count
-    owner = np.nonzero(rollout.truncated)[1] // b  # of each of the last observations
+    owner = np.nonzero(rollout.truncated)[1] // b  # the actor of each last observation
     shares = [columns_of(rollout, slice(index * b, (index + 1) * b)) for index in range(count)]
     return [
         share._replace(last_observations=share.last_observations[owner == index]) for index, share in enumerate(shares)

@@ -1,4 +1,4 @@
-"""What an algorithm is to the rest of the program: the seam between learning and everything around it."""
+"""The interface between an algorithm and the rest of the program."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ Batches = Generator[tuple[str, Batch], Metrics, None]
 
 
 class Update(NamedTuple):
-    """What came of one update."""
+    """The result of one update."""
 
     metrics: Metrics  # means over its gradient steps, by the names of `AlgorithmSection.METRICS`
-    gradient_steps: int  # that were applied
+    gradient_steps: int  # number of applied steps
     failed: tuple[str, Batch] | None = None  # the gradient step (see `steps`) that was not finite, so not applied
 
 
 class Iteration(NamedTuple):
-    """What came of one round of the loop: a rollout and what was learned from it."""
+    """The result of one round of the loop: a rollout and an update."""
 
     update: Update
     episodes: list[tuple[int, Episode]]  # whole games that ended, each with its row of the rollout
 
 
 class Algorithm(ABC):
-    """Learns from rollouts. What it says of itself (title, metrics, promises) stands in its section.
+    """Learns from rollouts. Its title, metrics and promises are in its section.
 
     Attributes:
-        policy: acts.
-        steps: its compiled steps, by what they do.
-        variables: all that it has learned, in named lists; "model" is what its policy needs. They are saved.
-        parts: every batch goes through the network in so many, see `parts_of`.
-        traced: what every round calls besides these steps and the policy's `explore`.
+        policy: acts in the environments.
+        steps: its compiled steps, by name.
+        variables: all learned variables, in named lists, saved in checkpoints; the policy needs only "model".
+        parts: number of parts that every batch is split into, see `parts_of`.
+        traced: compiled functions that every round calls besides these steps and the policy's `explore`.
     """
 
     policy: Policy
@@ -56,37 +56,37 @@ class Algorithm(ABC):
     @staticmethod
     @abstractmethod
     def build_policy(config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> Policy:
-        """The policy alone, with fresh weights: all that playing needs.
+        """The policy alone, with fresh weights: enough to play.
 
         Args:
             config: of the run.
             space: Gymnasium Box of one observation.
             num_actions: A.
-            replicas: on which it is to be.
+            replicas: where to build it.
 
         Raises:
-            UserError: if the network does not fit the observations, or the machine's memory.
+            UserError: if the network does not fit the observations or the machine's memory.
         """
 
     @classmethod
     @abstractmethod
     def build(cls, config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> Self:
-        """The algorithm of a configuration, with fresh weights; arguments and errors as of `build_policy`."""
+        """The algorithm of a configuration, with fresh weights; arguments and errors as for `build_policy`."""
 
     @abstractmethod
     def batches(self, rollout: Rollout, updates: int) -> Batches:
-        """What is learned from a rollout, gradient step by gradient step.
+        """The batches of a rollout, one gradient step after another.
 
         Args:
-            rollout: of the present policy.
-            updates: that were made before this one, over all sessions: what is random here is a function of it.
+            rollout: of the current policy.
+            updates: number of earlier updates, over all sessions; it seeds all randomness here.
 
         Yields:
-            The name of a step (of `steps`) and its batch; its metrics are sent back, and may end it early.
+            The name of a step (in `steps`) and its batch; the step's metrics are sent back, and may end the update.
         """
 
     def trace(self) -> None:
-        """Trace what every round calls, now: else it would be done by the clock, in threads that have one core each."""
+        """Trace now all that every round calls: otherwise it would happen while timed, in threads of one core each."""
         for compiled in (
             self.policy.compiled["explore"],
             *(step.compiled for step in self.steps.values()),
@@ -102,11 +102,11 @@ class Algorithm(ABC):
     def update(
         self, rollout: Rollout, updates: int, steps: Mapping[str, Callable[[Batch], Metrics]] | None = None
     ) -> Update:
-        """Make all the gradient steps of `batches`, up to one that is not finite, and is not applied.
+        """Make the gradient steps of `batches`; stop at one that is not finite, which is not applied.
 
         Args:
             rollout, updates: see `batches`.
-            steps: what makes them, by name; the algorithm's own by default.
+            steps: the functions that make the steps, by name; default: the algorithm's own.
         """
         each: list[Metrics] = []
         batches = self.batches(rollout, updates)
@@ -142,7 +142,7 @@ def build_algorithm(config: Config, space: Any, num_actions: int, *, replicas: R
 
 
 def means(each: Sequence[Metrics]) -> Metrics:
-    """Of each metric over the gradient steps that report it."""
+    """The mean of each metric over the gradient steps that report it."""
     if len(each) == 1:
         return each[0]
     names = dict.fromkeys(name for metrics in each for name in metrics)

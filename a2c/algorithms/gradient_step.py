@@ -18,9 +18,9 @@ Pool = Callable[[Moments], Moments]  # the moments of a slice -> those of the jo
 
 
 class Fit(NamedTuple):
-    """What a loss function returns for a batch, or for a replica's slice of one."""
+    """The result of a loss function for a batch, or for a replica's slice of one."""
 
-    loss: tf.Tensor  # scalar, what is minimised
+    loss: tf.Tensor  # scalar, to be minimised
     metrics: Metrics  # means over the batch
     errors: Moments  # of returns - values
     returns: Moments
@@ -30,18 +30,18 @@ LossFunction = Callable[[Batch, Tap, Pool], Fit]
 
 
 class Step(Protocol):
-    """What an update is made of: a compiled function of one batch that changes the variables it trains.
+    """A step of an update: a compiled function of one batch that changes the variables it trains.
 
     Attributes:
-        signature: of a batch: the same structure, of TensorSpecs.
-        compiled: `apply` as the mode executes it.
+        signature: the structure of a batch, as TensorSpecs.
+        compiled: `apply`, compiled as the mode says.
     """
 
     signature: Batch
     compiled: Compiled
 
     def __call__(self, batch: Batch) -> Metrics:
-        """Make the step; if it is not finite nothing is changed."""
+        """Make the step; if it is not finite, nothing changes."""
         ...
 
     def apply(self, batch: Batch, tap: Tap = untapped) -> Metrics:
@@ -49,7 +49,7 @@ class Step(Protocol):
         ...
 
     def gradients(self, batch: Batch, tap: Tap = untapped) -> tuple[list[tf.Tensor], Any]:
-        """What the variables would be changed along, and how it was found."""
+        """The direction in which the variables would change, and how it was found."""
         ...
 
     def is_finite(self, metrics: Metrics) -> bool:
@@ -58,19 +58,19 @@ class Step(Protocol):
 
 
 class GradientStep:
-    """A compiled step of an optimizer on a loss.
+    """A compiled optimizer step on a loss.
 
-    With several replicas each works on its slice of the B environments, and the step is that of their joint batch.
+    Each of several replicas works on its slice of the B environments; the step is that of the joint batch.
 
     Args:
         loss: of a batch; it calls the network.
-        variables: that are trained.
+        variables: those to train.
         optimizer: built here, so that its slots exist before anything is traced or restored.
-        signature: of a batch: the same structure, of TensorSpecs.
-        max_grad_norm: of the global norm of all gradients.
+        signature: the structure of a batch, as TensorSpecs.
+        max_grad_norm: limit of the global norm of all gradients.
         mode: see `Compiled`.
-        replicas: within whose scope variables and optimizer were made.
-        apply_to: the variables that the gradients are applied to; by default `variables`, else one for each of them.
+        replicas: variables and optimizer were made in their scope.
+        apply_to: the variables that the gradients are applied to, one for each of `variables`; default: `variables`.
     """
 
     def __init__(
@@ -97,16 +97,16 @@ class GradientStep:
         self.compiled = Compiled(self.apply, mode, signature, as_operation=replicas.strategy is None)
 
     def __call__(self, batch: Batch) -> Metrics:
-        """One step; the metrics are tensors, read them only when they are shown.
+        """Make one step. The metrics are tensors: read them only to show them.
 
-        If the loss or the gradients are not finite (`is_finite`) variables and optimizer stay as they are.
+        If the loss or the gradients are not finite (`is_finite`), variables and optimizer do not change.
         """
         return self.compiled(batch)  # type: ignore[no-any-return]
 
     def apply(self, batch: Batch, tap: Tap = untapped) -> Metrics:
         """The step before it is compiled.
 
-        `tap` is for looking at the numbers on their way; one that returns what it is given changes nothing.
+        `tap` sees the intermediate tensors; if it returns them as they are, it changes nothing.
         """
         clipped, all_metrics = self.replicas.run(lambda b: self.clipped_gradients(b, tap), batch)
         metrics: Metrics = self.replicas.first(all_metrics)
@@ -118,7 +118,7 @@ class GradientStep:
         return metrics
 
     def gradients(self, batch: Batch, tap: Tap = untapped, pool: Pool = lambda own: own) -> tuple[list[tf.Tensor], Fit]:
-        """The gradients of the loss of a batch of tensors, of any number of environments; and the fit."""
+        """The gradients of the loss on a batch of tensors (any number of environments), and the fit."""
         with tf.GradientTape() as tape:
             fit = self.loss(batch, tap, pool)
         return tap_each(tap, "gradient", self.variables, tape.gradient(fit.loss, self.variables)), fit
@@ -128,11 +128,11 @@ class GradientStep:
         return bool(tf.math.is_finite(metrics["total_loss"]) & tf.math.is_finite(metrics["grad_norm"]))
 
     def apply_gradients(self, clipped: Sequence[Any]) -> None:
-        """One step of the optimizer with what `clipped_gradients` found."""
+        """One optimizer step with the result of `clipped_gradients`."""
         self.replicas.apply(self.optimizer, clipped, self.apply_to)
 
     def clipped_gradients(self, batch: Batch, tap: Tap = untapped) -> tuple[list[tf.Tensor], Metrics]:
-        """Those of the joint batch, from one replica's slice of it: first the mean, then its norm is clipped."""
+        """The gradients of the joint batch, from one replica's slice: averaged first, then clipped by their norm."""
         gradients, fit = self.gradients(self._slice(batch), tap, self._pooled)
         each = self.replicas.marked(tf.stack([*fit.errors, *fit.returns]))
         count = len(gradients)
@@ -151,7 +151,7 @@ class GradientStep:
         }
 
     def _slice(self, batch: Batch) -> Batch:
-        """This replica's environments."""
+        """The part of a batch with this replica's environments."""
         return tf.nest.map_structure(lambda field: self.replicas.slice(field, axis=1), batch)
 
     def _pooled(self, own: Moments) -> Moments:
@@ -160,14 +160,14 @@ class GradientStep:
 
 
 def in_parts(batch: tf.Tensor, parts: int) -> list[tf.Tensor]:
-    """A batch [N, ...] in so many parts of N / parts rows, in their order: each is the work of one core."""
+    """Split a batch [N, ...] into `parts` parts of N / parts rows, in order; one core works on each."""
     if parts == 1:
         return [batch]
-    cut = tf.split(tf.reshape(batch, [parts, -1]), parts)  # long rows are not copied
+    cut = tf.split(tf.reshape(batch, [parts, -1]), parts)  # reshaped first: long rows are not copied
     return [tf.reshape(part, [-1, *batch.shape[1:]]) for part in cut]
 
 
 def tap_each(tap: Tap, stage: str, variables: Sequence[Any], tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Show the tensors of all variables, the last layer's first: the order in which gradients are computed."""
+    """Pass the tensors of all variables to `tap`, last layer first: the order in which gradients are computed."""
     shown = [tap(f"{stage} {v.path}", x) for v, x in zip(reversed(variables), reversed(tensors), strict=True)]
     return shown[::-1]

@@ -1,8 +1,7 @@
 """Losses of actor-critic algorithms: policy gradient, surrogates, value, entropy. Pure functions of tensors and floats.
 
-All losses are means over [T, B]; the entropy sums over actions. Signs: everything here is minimised, so the
-sum is policy_loss + value_loss_coef * value_loss - entropy_coef * entropy. T = rollout_length, B = num_envs,
-A = num_actions.
+All losses are means over [T, B]; the entropy sums over actions. The total, policy_loss +
+value_loss_coef * value_loss - entropy_coef * entropy, is minimised. T = rollout_length, B = num_envs, A = num_actions.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ class LossParts(NamedTuple):
 
 
 def log_prob(logits: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
-    """The log-probabilities log pi(a_t | s_t) [T, B] of actions [T, B] int32 by logits [T, B, A].
+    """The log-probabilities log pi(a_t | s_t) [T, B] of actions [T, B] int32 under logits [T, B, A].
 
     Raises:
         ValueError: if ranks or shapes do not match.
@@ -36,11 +35,10 @@ def log_prob(logits: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
 def policy_gradient_loss(logits: tf.Tensor, actions: tf.Tensor, advantages: tf.Tensor) -> tf.Tensor:
     """-mean_t,b[ log pi(a_t | s_t) A_t ] (Sutton et al. 2000; Mnih et al. 2016, arXiv 1602.01783).
 
-    The advantage is a weight, not a function of the parameters: no gradient flows into it, so the policy's
-    loss never trains the critic.
+    The advantage is a constant weight: no gradient flows into it, so the policy loss never trains the critic.
 
     Args:
-        logits: [T, B, A] float32, of the policy that is being trained.
+        logits: [T, B, A] float32, of the policy in training.
         actions: [T, B] int32.
         advantages: [T, B] float32.
 
@@ -53,7 +51,7 @@ def policy_gradient_loss(logits: tf.Tensor, actions: tf.Tensor, advantages: tf.T
 
 
 def value_loss(values: tf.Tensor, returns: tf.Tensor) -> tf.Tensor:
-    """mean_t,b[ (R_t - V(s_t))^2 ], without a half, as in OpenAI's and Stable-Baselines3's A2C.
+    """mean_t,b[ (R_t - V(s_t))^2 ], without the factor 1/2, as in OpenAI's and Stable-Baselines3's A2C.
 
     d(loss)/d(value) = -2 advantage / (T B). No gradient flows into the returns.
 
@@ -73,11 +71,11 @@ def clipped_surrogate_loss(
     """-mean_t,b[ min(r A, clip(r, 1 - e, 1 + e) A) ], r = pi(a | s) / pi_old(a | s) (Schulman et al. 2017, eq. 7).
 
     Args:
-        log_probs, old_log_probs, advantages: [T, B] float32; gradients flow into `log_probs` alone.
+        log_probs, old_log_probs, advantages: [T, B] float32; gradients flow into `log_probs` only.
         clip_range: e.
 
     Returns:
-        The loss, and the fraction of rows whose ratio lies outside of the range; float32 scalars.
+        The loss, and the fraction of rows whose ratio is outside the range; float32 scalars.
 
     Raises:
         ValueError: if ranks or shapes do not match.
@@ -95,7 +93,7 @@ def approximate_kl(log_probs: tf.Tensor, old_log_probs: tf.Tensor) -> tf.Tensor:
     """mean_t,b[ r - 1 - log r ], an estimate of KL(pi_old, pi) that is never negative (Schulman 2020, "k3").
 
     Args:
-        log_probs, old_log_probs: [T, B] float32, of actions that were drawn from pi_old; no gradient flows.
+        log_probs, old_log_probs: [T, B] float32, of actions drawn from pi_old; no gradient flows.
 
     Raises:
         ValueError: if ranks or shapes do not match.
@@ -108,11 +106,11 @@ def approximate_kl(log_probs: tf.Tensor, old_log_probs: tf.Tensor) -> tf.Tensor:
 def clipped_value_loss(
     values: tf.Tensor, old_values: tf.Tensor, returns: tf.Tensor, clip_range: float | None
 ) -> tf.Tensor:
-    """`value_loss`; with a clip range the larger of it and that of values kept so near the old ones (baselines' PPO).
+    """`value_loss`; with a clip range, of the larger error: that of the values or of the clipped ones (baselines' PPO).
 
     Args:
-        values, old_values, returns: [T, B] float32; gradients flow into `values` alone.
-        clip_range: None = off.
+        values, old_values, returns: [T, B] float32; gradients flow into `values` only.
+        clip_range: largest difference of clipped values from old values; None = no clipping.
 
     Raises:
         ValueError: if ranks or shapes do not match.
@@ -126,10 +124,10 @@ def clipped_value_loss(
 
 
 def entropy(logits: tf.Tensor) -> tf.Tensor:
-    """mean_t,b[ -sum_a pi(a | s_t) log pi(a | s_t) ] in nats, of logits [T, B, A]; at most log A.
+    """mean_t,b[ -sum_a pi(a | s_t) log pi(a | s_t) ] in nats, for logits [T, B, A]; at most log A.
 
     Raises:
-        ValueError: unless logits have rank 3.
+        ValueError: if the rank of logits is not 3.
     """
     check_shapes("entropy", 3, logits=logits)
     log_probs = tf.nn.log_softmax(logits)
@@ -146,7 +144,7 @@ def a2c_loss(
     value_loss_coef: float,
     entropy_coef: float,
 ) -> tuple[tf.Tensor, LossParts]:
-    """The sum that one update minimises, and its parts. Shapes and errors as in the three functions above."""
+    """The total loss and its terms. Shapes and errors as in `policy_gradient_loss`, `value_loss` and `entropy`."""
     parts = LossParts(
         policy_loss=policy_gradient_loss(logits, actions, advantages),
         value_loss=value_loss(values, returns),

@@ -1,4 +1,4 @@
-"""A step along the natural gradient of a policy, inside of a trust region. Pure functions of vectors, and the step.
+"""Natural gradient steps of a policy inside a trust region: pure functions of vectors, and the compiled step.
 
 P = number of weights of the policy's network, T = rollout_length, B = num_envs, A = num_actions.
 """
@@ -17,28 +17,28 @@ from a2c.data.rollout import Array
 from a2c.execution.compile import Compiled, Tap, untapped
 from a2c.shapes import check_shapes
 
-RESIDUAL = 1e-5  # of conjugate gradients, relative to the right side: float32 does not carry much further
+RESIDUAL = 1e-5  # of conjugate gradients, relative to the right-hand side: float32 gives little more precision
 
 Product = Callable[[tf.Tensor], tf.Tensor]  # a vector [P] -> a symmetric matrix [P, P] times it
 
 
 class PolicyBatch(NamedTuple):
-    """What a policy learns from."""
+    """The batch of a policy step."""
 
     observations: Array  # [T, B, *obs]
-    actions: Array  # [T, B] int32, drawn by the policy as it stands
+    actions: Array  # [T, B] int32, drawn by the current policy
     advantages: Array  # [T, B] float32
 
 
 class TrustRegion(NamedTuple):
-    """How far a step goes, and how it is found."""
+    """The size limit of a step, and how the step is found."""
 
-    max_kl: float  # the most by which it may move the policy, in nats
+    max_kl: float  # limit of the KL between the old and the new policy, in nats
     cg_iterations: int  # at most
-    cg_damping: float  # is added to the diagonal of the Fisher matrix
-    fisher_stride: int  # the Fisher matrix is that of each so many-th row of a batch
-    backtracks: int  # how many step lengths are tried
-    backtrack_ratio: float  # of each to the one before
+    cg_damping: float  # added to the diagonal of the Fisher matrix
+    fisher_stride: int  # the Fisher matrix uses every n-th row of a batch
+    backtracks: int  # number of step lengths to try
+    backtrack_ratio: float  # of each step length to the one before
 
 
 # --- pure functions -------------------------------------------------------------------------------------------
@@ -60,7 +60,7 @@ def mean_kl(old_logits: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
 
 
 def surrogate_loss(log_probs: tf.Tensor, old_log_probs: tf.Tensor, advantages: tf.Tensor) -> tf.Tensor:
-    """-mean_t,b[ pi(a | s) / pi_old(a | s) A ] (Schulman et al. 2015, eq. 14, with its sign turned); float32 scalar.
+    """-mean_t,b[ pi(a | s) / pi_old(a | s) A ] (Schulman et al. 2015, eq. 14, with the sign reversed); float32 scalar.
 
     Args:
         log_probs, old_log_probs, advantages: [T, B] float32; gradients flow into `log_probs` alone.
@@ -76,13 +76,13 @@ def surrogate_loss(log_probs: tf.Tensor, old_log_probs: tf.Tensor, advantages: t
 def fisher_product(logits_of: Callable[[tf.Tensor], tf.Tensor], weights: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
     """F v [P], with F the mean Fisher matrix of a softmax policy.
 
-    F v = mean_n[ J^T (diag(pi) - pi pi^T) J v ] with J = d logits / d weights [A, P] of one observation. That is the
-    Hessian of `mean_kl` at the point at which both policies are the same (Schulman et al. 2015, appendix C.1). J v is
-    the gradient of J^T u by u, in which it is linear, so that a product needs no second derivative of any layer.
+    F v = mean_n[ J^T (diag(pi) - pi pi^T) J v ] with J = d logits / d weights [A, P] of one observation. F is the
+    Hessian of `mean_kl` where both policies are the same (Schulman et al. 2015, appendix C.1). J^T u is linear in u,
+    and J v is its gradient with respect to u, so no layer needs a second derivative.
 
     Args:
         logits_of: weights [P] -> logits [N, A].
-        weights: [P] float32, at which the matrix is taken.
+        weights: [P] float32, the point at which F is taken.
         v: [P] float32.
 
     Raises:
@@ -108,10 +108,10 @@ def conjugate_gradients(product: Product, b: tf.Tensor, *, iterations: int) -> t
     Args:
         product: v -> A v.
         b: [P] float32.
-        iterations: at most; it ends before if the residual is `RESIDUAL` times b, or is not finite.
+        iterations: at most; stops early if the residual is at most `RESIDUAL` times b, or is not finite.
 
     Raises:
-        ValueError: unless `b` has rank 1.
+        ValueError: if the rank of `b` is not 1.
     """
     check_shapes("conjugate_gradients", 1, b=b)
     enough = RESIDUAL**2 * _dot(b, b)
@@ -132,7 +132,7 @@ def conjugate_gradients(product: Product, b: tf.Tensor, *, iterations: int) -> t
 
 
 def whole_step(product: Product, direction: tf.Tensor, *, max_kl: float) -> tf.Tensor:
-    """sqrt(2 max_kl / x^T A x) x: the step [P] along x to a KL of max_kl, as far as that is quadratic (appendix C).
+    """sqrt(2 max_kl / x^T A x) x: the step [P] along x to a KL of max_kl, if the KL is quadratic (appendix C).
 
     0 if the curvature x^T A x is not positive.
     """
@@ -142,11 +142,11 @@ def whole_step(product: Product, direction: tf.Tensor, *, max_kl: float) -> tf.T
 
 
 class Found(NamedTuple):
-    """Where a line search ended."""
+    """The result of a line search."""
 
     is_accepted: tf.Tensor  # bool scalar
     tries: tf.Tensor  # int32 scalar
-    fraction: tf.Tensor  # of the whole step that was tried last; these are of it:
+    fraction: tf.Tensor  # of the whole step, at the last try; the next three belong to this try
     weights: tf.Tensor  # [P] float32
     loss: tf.Tensor  # float32 scalar
     kl: tf.Tensor  # float32 scalar, nats
@@ -159,9 +159,9 @@ def line_search(
     loss: tf.Tensor,
     region: TrustRegion,
 ) -> Found:
-    """Try the whole step, then shorter ones, until the loss is below `loss` and KL at most max_kl (appendix C).
+    """Try the whole step, then shorter ones, until the loss is below `loss` and the KL at most max_kl (appendix C).
 
-    What is not finite is not accepted.
+    A loss or KL that is not finite is not accepted.
 
     Args:
         evaluate: weights [P] -> loss and KL, float32 scalars.
@@ -195,7 +195,7 @@ def flat(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
 
 
 def unflat(vector: tf.Tensor, variables: Sequence[tf.Variable]) -> list[tf.Tensor]:
-    """The parts of a vector [P], in the shapes of variables: the inverse of `flat`."""
+    """A vector [P], split into the shapes of `variables`: the inverse of `flat`."""
     sizes = [v.shape.num_elements() for v in variables]
     return [tf.reshape(x, v.shape) for x, v in zip(tf.split(vector, sizes), variables, strict=True)]
 
@@ -208,25 +208,25 @@ def _dot(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
 
 
 class Expansion(NamedTuple):
-    """The surrogate to first order and KL to second order, around the weights of a policy."""
+    """The surrogate to first order and the KL to second order, around the weights of a policy."""
 
     weights: tf.Tensor  # [P] float32
     logits: tf.Tensor  # [T, B, A] float32
     loss: tf.Tensor  # float32 scalar
     gradient: tf.Tensor  # of the loss, [P]
     grad_norm: tf.Tensor  # float32 scalar
-    curvature: Product  # of KL: the damped Fisher matrix
+    curvature: Product  # of the KL: the damped Fisher matrix
 
 
 class NaturalGradientStep:
-    """A compiled step of a policy inside of a trust region: a `Step`, without an optimizer and so without any state.
+    """A compiled step of a policy inside a trust region: a `Step` without optimizer and without state.
 
     Args:
         network: of the policy alone: observations [N, *obs] -> logits [N, A].
         signature: of a batch.
-        region: how far it goes.
+        region: the limits of the step.
         mode: see `Compiled`.
-        parts: every batch goes through the network in so many, each on a core of its own.
+        parts: number of parts that every batch is split into, one core each.
     """
 
     def __init__(
@@ -238,8 +238,8 @@ class NaturalGradientStep:
         self.region = region
         self.parts = parts
         self.compiled = Compiled(self.apply, mode, signature, as_operation=True)
-        # a compiled function of its own, in eager execution too: there tapes put a sum over no axis behind x + bias, so
-        # that the changes that come from an input, a kernel and a bias would be added in another order
+        # compiled in eager execution too: eager tapes add a sum over no axis after x + bias, so the contributions of
+        # input, kernel and bias would be added in another order
         self._fisher_product = tf.function(
             lambda weights, v, rows: fisher_product(lambda at: self._forward(at, rows), weights, v), autograph=False
         )
@@ -249,7 +249,7 @@ class NaturalGradientStep:
         return self.compiled(batch)  # type: ignore[no-any-return]
 
     def apply(self, batch: Batch, tap: Tap = untapped) -> Metrics:
-        """The step before it is compiled. The weights are changed once, if the line search accepts others."""
+        """The step before it is compiled. It assigns the weights once, if the line search accepts new ones."""
         around = self._expand(batch, tap)
         step = self._whole_step(around, tap)
 
@@ -269,12 +269,12 @@ class NaturalGradientStep:
         }
 
     def gradients(self, batch: Batch, tap: Tap = untapped) -> tuple[list[tf.Tensor], Expansion]:
-        """The whole step of each variable, along the natural gradient, and what it was found from."""
+        """The whole step of each variable along the natural gradient, and the expansion it was computed from."""
         around = self._expand(batch, tap)
         return unflat(self._whole_step(around, tap), self.variables), around
 
     def is_finite(self, metrics: Metrics) -> bool:
-        """Whether surrogate, gradient and step were finite; if not, the line search has accepted nothing."""
+        """Whether surrogate, gradient and step were finite; if not, the line search accepted nothing."""
         return all(bool(tf.math.is_finite(metrics[name])) for name in ("policy_loss", "policy_grad_norm", "step_norm"))
 
     def _expand(self, batch: PolicyBatch, tap: Tap) -> Expansion:
@@ -293,17 +293,17 @@ class NaturalGradientStep:
         return Expansion(weights, logits, loss, gradient, grad_norm, curvature)
 
     def _whole_step(self, around: Expansion, tap: Tap) -> tf.Tensor:
-        """Down along the natural gradient -F^-1 g, to the border of the region; [P]."""
+        """The step [P] along -F^-1 g (descent) to the border of the trust region."""
         direction = conjugate_gradients(around.curvature, -around.gradient, iterations=self.region.cg_iterations)
         direction = tap("natural_gradient", direction)
         return tap("whole_step", whole_step(around.curvature, direction, max_kl=self.region.max_kl))
 
     def _logits(self, weights: tf.Tensor, observations: tf.Tensor) -> tf.Tensor:
-        """[T, B, A] of the network with other weights [P], for observations [T, B, *obs]."""
+        """Logits [T, B, A] of the network with the given weights [P], for observations [T, B, *obs]."""
         return tf.reshape(self._forward(weights, _rows(observations)), [*observations.shape[:2], -1])
 
     def _forward(self, weights: tf.Tensor, observations: tf.Tensor) -> tf.Tensor:
-        """[N, A], for observations [N, *obs]."""
+        """Logits [N, A] for observations [N, *obs]."""
         values = unflat(weights, self.variables)
         passed = [self.network.stateless_call(values, [], part)[0] for part in in_parts(observations, self.parts)]
         return tf.concat(passed, axis=0)

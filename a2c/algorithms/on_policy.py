@@ -1,6 +1,6 @@
-"""What on-policy algorithms derive from a rollout: rewards as the loss sees them, discounts, ends; and its minibatches.
+"""Data that on-policy algorithms derive from a rollout: rewards for the loss, discounts, ends; and minibatches.
 
-NumPy, pure.
+Pure NumPy functions.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ from a2c.execution.replicas import ALONE, Replicas
 
 
 class Objective(NamedTuple):
-    """What a policy is to maximise: the return of these."""
+    """The return that a policy maximises."""
 
     gamma: float  # the discount of one step
     cut_on_life_loss: bool  # whether a lost life ends the return (never the game)
-    clip_rewards: bool  # whether the loss sees the sign of rewards only
+    clip_rewards: bool  # whether the loss sees only the sign of rewards
 
     @classmethod
     def of(cls, config: Config) -> Self:
-        """That of a run."""
+        """The objective of a run."""
         return cls(config.algorithm.gamma, config.env.cut_on_life_loss, clips_rewards(config.env))
 
 
 class Outcomes(NamedTuple):
-    """What a return is made of, each [T, B]."""
+    """The terms of a return, each [T, B]."""
 
     rewards: Array  # float32, as the loss sees them (clipped if configured)
-    discounts: Array  # float32: gamma, 0 where the episode terminated or a lost life cuts it
-    ends: Array  # bool: the recursion stops here (terminated, truncated, a life lost that cuts)
-    final_values: Array  # float32: V(last observation) where truncated, else 0
+    discounts: Array  # float32: 0 if the episode terminated or a lost life cuts the return, else gamma
+    ends: Array  # bool: the recursion stops here (terminated, truncated, or cut by a lost life)
+    final_values: Array  # float32: V(last observation) if truncated and the discount is not 0, else 0
 
 
 def outcomes(rollout: Rollout, value: Callable[[np.ndarray], np.ndarray], objective: Objective) -> Outcomes:
-    """Derive them from the facts.
+    """Derive the terms of the return from a rollout.
 
     Args:
         rollout: of T steps in B environments.
-        value: observations [K, *obs] -> V [K] float32; asked only if an episode was truncated.
+        value: observations [K, *obs] -> V [K] float32; called only if an episode was truncated.
         objective: of the policy.
     """
     gamma, cut_on_life_loss, clip_rewards = objective
@@ -63,17 +63,17 @@ def outcomes(rollout: Rollout, value: Callable[[np.ndarray], np.ndarray], object
 def minibatches(
     shape: tuple[int, int], number: int, *, seed: int, updates: int, epoch: int, replicas: Replicas = ALONE
 ) -> Iterator[np.ndarray]:
-    """The rows [n, B] of each minibatch of an epoch, a function of the seed, the update and the epoch alone.
+    """The rows [n, B] of each minibatch of an epoch: a function of the seed, the update and the epoch only.
 
-    Every environment is shuffled by itself, so that each minibatch has as many rows of each, and N workers make the
-    minibatches of one process that has all their environments.
+    Each environment is shuffled separately. So a minibatch has equally many rows of each, and N workers make the same
+    minibatches as one process with all their environments.
 
     Args:
         shape: [T, B] of the rollout.
         number: of minibatches.
         seed: in [0, 2**64).
-        updates: that were made before this one.
-        epoch: of this update.
+        updates: number of earlier updates.
+        epoch: number of the epoch in this update.
         replicas: of the run.
     """
     t, b = shape

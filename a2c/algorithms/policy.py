@@ -1,4 +1,4 @@
-"""Policies: observations and a seed -> actions, and what else is to be stored of them."""
+"""Policies: observations and a seed -> actions, and other outputs to store."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ Said = dict[str, np.ndarray]  # [B, ...] float32 by name
 
 
 class Policy(Protocol):
-    """What acts: all that playing, watching and exporting need to know of an algorithm.
+    """Chooses actions: the only part of an algorithm that playing, watching and exporting need.
 
     B = num_envs, N = any number of observations. A draw is a function of the observations, the weights and `seed` [2]
-    int64 alone, the same in eager and in graph.
+    int64 only, the same in eager and graph execution.
 
     Attributes:
         model: the network; observations [N, *obs] -> its outputs.
-        says: the shape [...] of each array that `explore` returns beside the actions, by name.
-        compiled: the compiled functions by what they do, for whoever times or traces them.
+        says: the shape [...] of each array that `explore` returns besides the actions, by name.
+        compiled: the compiled functions by name, to time or trace them.
     """
 
     model: keras.Model
@@ -35,7 +35,7 @@ class Policy(Protocol):
     compiled: dict[str, Compiled]
 
     def act(self, observations: np.ndarray, seed: np.ndarray) -> np.ndarray:
-        """Draw actions [N] int32 as the agent plays once it is trained."""
+        """Draw actions [N] int32 as the trained agent plays."""
         ...
 
     def act_greedily(self, observations: np.ndarray) -> np.ndarray:
@@ -43,10 +43,9 @@ class Policy(Protocol):
         ...
 
     def explore(self, observations: np.ndarray, seed: np.ndarray) -> tuple[np.ndarray, Said]:
-        """Draw actions as the agent acts while it trains, for the B environments of a rollout or for a group of them.
+        """Draw actions in training, for the B environments of a rollout or for a group of them.
 
-        Every replica works on its slice; the draws are those that one process with the environments of all workers
-        would make.
+        Each replica works on its slice; the draws are those of one process with the environments of all workers.
         """
         ...
 
@@ -56,14 +55,14 @@ class Policy(Protocol):
 
 
 class ActorCriticPolicy:
-    """Acts by a network with a policy head and a value head: observations [N, *obs] -> (logits [N, A], values [N]).
+    """Acts with a network with a policy head and a value head: observations [N, *obs] -> (logits [N, A], values [N]).
 
     Args:
         model: the network.
         mode: see `Compiled`.
         num_envs: B.
-        values: whether `explore` says the values too.
-        replicas: within whose scope the model was made.
+        values: whether `explore` returns the values too.
+        replicas: the model was made in their scope.
     """
 
     def __init__(
@@ -77,7 +76,7 @@ class ActorCriticPolicy:
         any_batch = tf.TensorSpec((None, *model.input_shape[1:]), model.input.dtype)  # evaluation plays fewer games
         row = tf.TensorSpec((num_envs, *model.input_shape[1:]), model.input.dtype)
         draw = tf.TensorSpec((2,), tf.int64)
-        often = replicas.strategy is None  # is called often
+        often = replicas.strategy is None  # as one operation, since it is called often
         act = explore = Compiled(self._act, mode, any_batch, draw, as_operation=often)
         if replicas.total > 1:
             explore = Compiled(self._explore_slices, mode, row, draw)
@@ -148,8 +147,8 @@ def actor_critic_policy(
     """The policy of a configuration, with fresh weights.
 
     Raises:
-        UserError: if the network does not fit the observations or the machine's memory, or is not exact though
-            `runtime.numerics` asks for that.
+        UserError: if the network does not fit the observations or the machine's memory, or if it is not exact and
+            `runtime.numerics` requires that.
     """
     refuse_huge_network(weight_shapes(config.model, observation_space, num_actions))
     with replicas.scope():
@@ -165,7 +164,7 @@ def actor_critic_policy(
 def draw_actions(logits: tf.Tensor, uniform: tf.Tensor) -> tf.Tensor:
     """Actions [B] int32 from logits [B, A] and numbers [B, A] in (0, 1).
 
-    Gumbel-max: argmax(logits + Gumbel noise) is a draw from softmax(logits); XLA has no categorical draw.
+    Gumbel-max: argmax(logits + Gumbel noise) is a draw from softmax(logits). XLA has no categorical draw.
     """
     return tf.argmax(logits - tf.math.log(-tf.math.log(uniform)), axis=-1, output_type=tf.int32)
 

@@ -1,4 +1,4 @@
-"""PPO, proximal policy optimisation: several epochs of minibatches on each rollout, held near the policy that acted."""
+"""PPO, proximal policy optimisation: several epochs of minibatches per rollout, near the policy that acted."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from a2c.networks.optimizer import build_optimizer
 
 
 class Minibatch(NamedTuple):
-    """What one gradient step of PPO learns from: n rows of each of the B environments, from all over a rollout."""
+    """The batch of one PPO gradient step: n rows of each of the B environments, drawn from a whole rollout."""
 
     observations: Array  # [n, B, *obs]
     actions: Array  # [n, B] int32
-    log_probs: Array  # [n, B] float32: of the actions, by the policy that acted
-    values: Array  # [n, B] float32: what that policy expected
+    log_probs: Array  # [n, B] float32: of the actions, under the policy that acted
+    values: Array  # [n, B] float32: predicted when that policy acted
     advantages: Array  # [n, B] float32
     returns: Array  # [n, B] float32: advantages + values
 
 
 class Schedule(NamedTuple):
-    """How a run falls to 0: the fraction of its updates that is left, for the learning rate and for the clip range."""
+    """The linear decay of the learning rate and the clip range: by the fraction of updates that is left."""
 
     total_updates: int
     learning_rate: float
@@ -43,26 +43,26 @@ class Schedule(NamedTuple):
     clip_falls: bool
 
     def left(self, updates: int, *, falls: bool) -> float:
-        """1 at the start; if it falls, 0 after the last update."""
+        """The factor of the initial value: 1 at the start; 0 after the last update if it falls, else always 1."""
         return 1 - updates / self.total_updates if falls else 1.0
 
 
 class PPO(Algorithm):
-    """Schulman et al. 2017, arXiv 1707.06347: `num_epochs` times through a rollout, in `num_minibatches` each.
+    """Schulman et al. 2017, arXiv 1707.06347: `num_epochs` epochs on each rollout, of `num_minibatches` minibatches.
 
-    A gradient step minimises the clipped surrogate (eq. 7) + c_v value_loss - c_e entropy (eq. 9). Advantages are of
-    GAE, computed once a rollout with the values that were said when it was collected.
+    A gradient step minimises the clipped surrogate (eq. 7) + c_v value_loss - c_e entropy (eq. 9). GAE advantages are
+    computed once per rollout, from the values stored when it was collected.
 
     Args:
-        config: of the algorithm.
-        policy: whose network is trained; it says its values.
-        optimizer: Keras'.
+        config: the algorithm's section.
+        policy: its network is trained; built with `values=True`.
+        optimizer: a Keras optimizer.
         schedule: of the learning rate and the clip range.
-        num_envs: B; with the rollout's length it fixes the shapes of an update.
-        objective: of the policy.
+        num_envs: B; with the rollout length it fixes the shapes of an update.
+        objective: what the policy maximises.
         shuffle_seed: of the order of rows.
         mode: see `Compiled`.
-        parts: every batch goes through the network in so many, each on a core of its own.
+        parts: number of parts that every batch is split into, one core each.
         replicas: of the run.
         max_grad_norm: see `GradientStep`.
     """
@@ -126,7 +126,7 @@ class PPO(Algorithm):
         """See `Algorithm`."""
         section, applied = cast(PPOSection, config.algorithm), config.optimizer
         policy = cls.build_policy(config, space, num_actions, replicas)
-        with replicas.scope():  # the rate is set before each update: epochs that end early must not delay its fall
+        with replicas.scope():  # the rate is set before each update: epochs that end early must not delay its decay
             constant = applied.model_copy(update={"schedule": "constant"})
             optimizer = build_optimizer(constant, total_updates=config.total_updates)
         return cls(
@@ -149,7 +149,7 @@ class PPO(Algorithm):
         )
 
     def batches(self, rollout: Rollout, updates: int) -> Batches:
-        """Minibatch after minibatch, epoch after epoch; ends early when the policy has moved by `target_kl`."""
+        """The minibatches of all epochs; stops early when approx_kl is above `target_kl`."""
         self._set_schedule(updates)
         found = self._whole(rollout)
         for epoch in range(self.config.num_epochs):
@@ -171,7 +171,7 @@ class PPO(Algorithm):
         self.clip_range.assign(self.config.clip_range * self.schedule.left(updates, falls=self.schedule.clip_falls))
 
     def _whole(self, rollout: Rollout) -> Minibatch:
-        """What the minibatches are taken from: all rows of a rollout."""
+        """All rows of a rollout, from which the minibatches are taken."""
         found = outcomes(rollout, self.policy.value, self.objective)
         values, bootstrap = rollout.said["values"], self.policy.value(rollout.observations[-1])
         targets = self._targets(rollout.said["logits"], rollout.actions, *found, values, bootstrap)
@@ -185,10 +185,10 @@ class PPO(Algorithm):
         return log_prob(logits, actions), advantages, returns
 
     def _gathered(self, whole: Minibatch, rows: np.ndarray) -> Minibatch:
-        """Some rows of each environment; the observations, still bytes, in a place that is used again."""
+        """The given rows of each environment; the observations go, uncast, into an array that is reused."""
         places = rows * rows.shape[1] + np.arange(rows.shape[1])  # in [T x B]
         flat = [field.reshape(-1, *field.shape[2:]) for field in whole]
-        observations = np.take(flat[0], places, axis=0, out=self._observations, mode="clip")  # the fast mode
+        observations = np.take(flat[0], places, axis=0, out=self._observations, mode="clip")  # the fastest mode
         return Minibatch(observations, *(field[places] for field in flat[1:]))
 
     def _loss(self, batch: Minibatch, tap: Tap, pool: Pool) -> Fit:
@@ -212,7 +212,7 @@ class PPO(Algorithm):
         return Fit(loss, parts, moments(batch.returns - values), moments(batch.returns))
 
     def _forward(self, observations: tf.Tensor, tap: Tap) -> tuple[tf.Tensor, tf.Tensor]:
-        """Logits [n, B, A] and values [n, B], in parts that do not wait for each other."""
+        """Logits [n, B, A] and values [n, B], computed in independent parts."""
         n, b, *observation = observations.shape
         stored = tap("observations", tf.reshape(observations, [n * b, *observation]))
         passed = [self.policy.model(part) for part in in_parts(stored, self.parts)]
@@ -221,7 +221,7 @@ class PPO(Algorithm):
 
 
 def minibatch_spec(rows: tuple[int, int], observation: tuple[int, ...], dtype: Any) -> Minibatch:
-    """The fixed signature of a gradient step on [n, B] rows."""
+    """The fixed signature of a gradient step on [n, B] rows, as TensorSpecs."""
     floats = tf.TensorSpec(rows, tf.float32)
     return Minibatch(
         observations=tf.TensorSpec((*rows, *observation), dtype),

@@ -1,4 +1,4 @@
-"""Returns and advantages: pure, time-major, one reverse recursion.
+"""Returns and advantages: pure time-major functions, all by one reverse recursion.
 
 T = rollout_length, B = num_envs. Row t: obs_t -> action_t -> reward_t; values[t] = V(obs_t).
 """
@@ -13,7 +13,7 @@ from a2c.shapes import check_shapes
 
 
 class Targets(NamedTuple):
-    """What the losses regress on; no gradient flows through either."""
+    """The targets of the losses; no gradient flows through either."""
 
     advantages: tf.Tensor  # [T, B] float32
     returns: tf.Tensor  # [T, B] float32: advantages + values, the target of the value function
@@ -30,12 +30,12 @@ def reverse_recursion(deltas: tf.Tensor, decays: tf.Tensor) -> tf.Tensor:
         [T, B] float32.
 
     Raises:
-        ValueError: unless both have the same static shape [T, B].
+        ValueError: if they do not have the same static shape [T, B].
     """
     check_shapes("reverse_recursion", 2, deltas=deltas, decays=decays)
     x = tf.zeros_like(deltas[0])
     rows: list[tf.Tensor] = []
-    # unrolled: T is static and small, and a tf.while_loop costs more than its body here
+    # unrolled: T is static and small, and a tf.while_loop costs more than its body
     for t in reversed(range(deltas.shape[0])):
         x = deltas[t] + decays[t] * x
         rows.append(x)
@@ -55,15 +55,15 @@ def gae(
     """Generalised advantage estimation (Schulman et al. 2016, arXiv 1506.02438, eq. 16).
 
     delta_t = r_t + discount_t V'_t - V(s_t)
-    A_t = delta_t + discount_t lambda A_{t+1}, the second term 0 after an end
+    A_t = delta_t + discount_t lambda A_{t+1}; the second term is 0 if row t is an end
 
-    Inside an episode V'_t = V(s_{t+1}) and discount_t = gamma. Where it terminated, or a lost life cuts the
-    return, discount_t = 0. Where it was truncated, time ran out but the task did not: discount_t = gamma and
-    V'_t = V(last observation) = final_values_t. lambda = 1 telescopes to n-step returns (`n_step_returns`).
+    Inside an episode V'_t = V(s_{t+1}) and discount_t = gamma. If it terminated, or a lost life cuts the return,
+    discount_t = 0. If it was truncated, only the time was up: discount_t = gamma and
+    V'_t = V(last observation) = final_values_t. lambda = 1 gives n-step returns (`n_step_returns`).
 
     Args:
         rewards, discounts, final_values, values: [T, B] float32.
-        ends: [T, B] bool: nothing after row t belongs to the same return.
+        ends: [T, B] bool: the return ends with row t.
         bootstrap_value: [B] float32, V of the observation after row T-1.
         gae_lambda: in [0, 1].
 
@@ -74,7 +74,7 @@ def gae(
     check_shapes("gae", 1, bootstrap_value=bootstrap_value, values_of_one_row=values[0])
     values = tf.stop_gradient(values)
     next_values = tf.concat([values[1:], tf.stop_gradient(bootstrap_value)[None]], axis=0)
-    # after an end, row t+1 belongs to another episode: its value must not leak into this one
+    # after an end, row t+1 belongs to another return: its value must not leak into this one
     next_values = tf.where(ends, final_values, next_values)
     deltas = rewards + discounts * next_values - values
     advantages = reverse_recursion(deltas, going_on(discounts, ends) * gae_lambda)
@@ -106,33 +106,33 @@ def going_on(discounts: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
 
 
 class Moments(NamedTuple):
-    """Mean and population variance, of one set or of several of the same size."""
+    """Mean and population variance, of one set or of several sets of the same size."""
 
     mean: tf.Tensor
     variance: tf.Tensor
 
 
 def moments(x: tf.Tensor) -> Moments:
-    """Of all entries of x; scalars."""
+    """The moments of all entries of x; scalars."""
     mean = tf.reduce_mean(x)
     return Moments(mean, tf.reduce_mean(tf.square(x - mean)))
 
 
 def pooled(each: Moments) -> Moments:
-    """Of the union of sets of the same size, from the moments [N] of each; scalars.
+    """The moments of the union of N sets of the same size, from the moments [N] of each; scalars.
 
-    The law of total variance: the mean of the variances, plus the variance of the means.
+    By the law of total variance: the mean of the variances plus the variance of the means.
     """
     among = moments(each.mean)
     return Moments(among.mean, tf.reduce_mean(each.variance) + among.variance)
 
 
 def normalize(advantages: tf.Tensor, over: Moments | None = None) -> tf.Tensor:
-    """(A - mean) / (std + 1e-8), population standard deviation.
+    """(A - mean) / (std + 1e-8), with the population standard deviation.
 
     Args:
         advantages: [T, B] float32.
-        over: of the joint batch that they are a slice of; by default they are all of it.
+        over: moments of the joint batch, if these are a slice of it; default: the moments of `advantages`.
     """
     mean, variance = moments(advantages) if over is None else over
     return (advantages - mean) / (tf.sqrt(variance) + 1e-8)

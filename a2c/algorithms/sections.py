@@ -16,24 +16,24 @@ from a2c.extensions import find_extension, is_extension
 
 
 class Promises(NamedTuple):
-    """What holds for every run of an algorithm; what does not is said by `train`, `resume`, `compare` and `doctor`."""
+    """Guarantees for every run of an algorithm; `train`, `resume`, `compare` and `doctor` tell which do not hold."""
 
     exact: bool = True  # the same seed gives the same bits, and so does a resumed run
-    modes: bool = True  # eager execution gives the bits of graphs
-    workers: bool = True  # several workers make the updates of one that has all their environments
+    modes: bool = True  # eager and graph execution give the same bits
+    workers: bool = True  # several workers make the same updates as one with all their environments
 
 
 class Metric(NamedTuple):
     """A scalar that an update reports."""
 
     name: str  # in metrics.jsonl
-    label: str  # for people, with its unit
+    label: str  # for display, with its unit
     group: str = "losses"  # of TensorBoard's tags
     form: str = ".4f"  # in the live view
     plotted: bool = True
 
 
-# what every actor-critic loss is made of, how well the values fit, and what every gradient step reports
+# the terms of every actor-critic loss, the fit of the values, and the metrics of every gradient step
 LOSSES = (
     Metric("policy_loss", "policy loss", form="+.4f"),
     Metric("value_loss", "value loss"),
@@ -50,11 +50,11 @@ Length = Annotated[int, Field(ge=1, le=4096), NUMBER]
 
 
 class AlgorithmSection(Section):
-    """What every algorithm has; each adds its own."""
+    """The settings of every algorithm; each adds its own."""
 
     IMPLEMENTATION: ClassVar[str]  # module:Class of an `Algorithm`; imported when it is built
     TITLE: ClassVar[str]  # its name and source
-    METRICS: ClassVar[tuple[Metric, ...]]  # what an update reports, in the order in which it is shown
+    METRICS: ClassVar[tuple[Metric, ...]]  # reported by an update, in the order shown
     PROMISES: ClassVar[Promises] = Promises()
     SEPARATE_VALUE: ClassVar[bool] = False  # whether it needs model.separate_value
 
@@ -67,29 +67,29 @@ class AlgorithmSection(Section):
 
     @property
     def rollouts_per_update(self) -> int:
-        """How many rollouts of all environments one update takes."""
+        """Rollouts of all environments in one update."""
         return 1
 
     @property
     def passes(self) -> float:
-        """How often one step goes forward and backward through the network in an update: for the floor of speed."""
+        """Forward and backward passes through the network per agent step in an update; `a2c bench` counts them."""
         return 1.0
 
     def groups(self, num_envs: int, cores: int) -> int | None:
-        """Into how many groups of equal size the environments are to be cut; None = as it pays, see `parts_of`.
+        """Number of groups of equal size that the environments are split into; None = `parts_of` decides.
 
         Args:
             num_envs: B.
-            cores: that the run may use.
+            cores: number of cores that the run may use.
         """
         return None
 
     def check(self, env_steps: int, rollout: str) -> None:
-        """Raise ValueError if an update of so many agent steps, described by `rollout`, is impossible."""
+        """Raise ValueError if an update of `env_steps` agent steps, described by `rollout`, is impossible."""
 
 
 class ActorCriticSection(AlgorithmSection):
-    """What A2C and its relatives share."""
+    """The settings that A2C, PPO and A3C share."""
 
     gae_lambda: Probability = 1.0
     """Of GAE (Schulman et al. 2016); 1 = n-step returns [zoo]."""
@@ -120,7 +120,7 @@ class A2CSection(ActorCriticSection):
 
 
 def _check_cut(section: AlgorithmSection, key: str) -> None:
-    """Raise ValueError if a rollout cannot be cut into so many minibatches, the value of `key`, of equal size."""
+    """Raise ValueError if a rollout cannot be split into equal minibatches; `key` is the setting of their number."""
     number = getattr(section, key)
     if section.rollout_length % number:
         raise ValueError(
@@ -130,7 +130,7 @@ def _check_cut(section: AlgorithmSection, key: str) -> None:
 
 
 class PPOSection(ActorCriticSection):
-    """The clipped surrogate, epochs and minibatches of PPO; defaults of the paper's Atari runs unless said."""
+    """The clipped surrogate, epochs and minibatches of PPO; defaults of the paper's Atari runs unless noted."""
 
     IMPLEMENTATION = "a2c.algorithms.ppo:PPO"
     TITLE = "PPO, proximal policy optimisation (Schulman et al. 2017, arXiv 1707.06347)"
@@ -229,7 +229,7 @@ class TRPOSection(AlgorithmSection):
 
 
 class A3CSection(ActorCriticSection):
-    """A2C's loss, and actors that do not wait for each other."""
+    """A2C's loss, and the asynchronous actors."""
 
     IMPLEMENTATION = "a2c.algorithms.a3c:A3C"
     TITLE = "A3C, asynchronous advantage actor-critic (Mnih et al. 2016, arXiv 1602.01783)"
@@ -264,7 +264,7 @@ class A3CSection(ActorCriticSection):
                 f"env.num_envs={num_envs} cannot be shared evenly by algorithm.actors={self.actors}; give a multiple "
                 "of it"
             )
-        # the fewest an actor may have
+        # an actor has at least one environment
         super().check(self.rollout_length, f"algorithm.rollout_length={self.rollout_length} of one environment")
 
 
@@ -278,11 +278,11 @@ DEFAULT = "a2c"
 
 
 def section_named(name: object) -> type[AlgorithmSection]:
-    """The section of an algorithm: of the table, or of a class `module:Name` of a user's own.
+    """The section of an algorithm: one of the table, or of a user's class `module:Name`.
 
     Raises:
-        ValueError: if there is no such algorithm, naming those there are.
-        UserError: if it is code that nobody said may run.
+        ValueError: if there is no such algorithm; it names the existing ones.
+        UserError: if it is code that the user has not trusted.
     """
     if isinstance(name, str) and is_extension(name):
         return _own_section(name, find_extension(name, "algorithm"))
@@ -294,7 +294,7 @@ def section_named(name: object) -> type[AlgorithmSection]:
 
 
 def _own_section(name: str, algorithm: Any) -> type[AlgorithmSection]:
-    """The section of a user's algorithm, under the name by which it is found."""
+    """The section of a user's algorithm, with its `module:Name` as its name."""
     section = getattr(algorithm, "Section", None)
     if not (isinstance(section, type) and issubclass(section, AlgorithmSection)):
         raise UserError(f"{name} is no algorithm: it needs an attribute Section, a subclass of AlgorithmSection.")

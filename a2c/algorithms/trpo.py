@@ -25,7 +25,7 @@ from a2c.networks.optimizer import build_optimizer
 
 
 class ValueBatch(NamedTuple):
-    """What one gradient step of the value function learns from: n rows of each environment, from all over a rollout."""
+    """The batch of one gradient step of the value function: n rows of each environment, drawn from a whole rollout."""
 
     observations: Array  # [n, B, *obs]
     returns: Array  # [n, B] float32
@@ -34,20 +34,20 @@ class ValueBatch(NamedTuple):
 class TRPO(Algorithm):
     """Schulman et al. 2015, arXiv 1502.05477: each policy maximises the surrogate within max_kl of the one before.
 
-    Policy and value function share no weights, so that neither step moves what the other one trains. Advantages are of
-    GAE (Schulman et al. 2016, arXiv 1506.02438), with the values that were said when the rollout was collected. The
-    value function is fitted last, by an optimizer, in `value_epochs` of `value_minibatches`.
+    Policy and value function share no weights, so each step trains only its own. GAE advantages (Schulman et al. 2016,
+    arXiv 1506.02438) use the values stored when the rollout was collected. The value function is fitted last, by an
+    optimizer, in `value_epochs` epochs of `value_minibatches` minibatches.
 
     Args:
-        config: of the algorithm.
-        policy: whose network is trained; it says its values.
-        optimizer: Keras', of the value function.
-        num_envs: B; with the rollout's length it fixes the shapes of an update.
-        objective: of the policy.
+        config: the algorithm's section.
+        policy: its network is trained; built with `values=True`.
+        optimizer: a Keras optimizer, for the value function.
+        num_envs: B; with the rollout length it fixes the shapes of an update.
+        objective: what the policy maximises.
         shuffle_seed: of the order of rows in the fit.
         mode: see `Compiled`.
         max_grad_norm: of the value function, see `GradientStep`.
-        parts: every batch goes through the network in so many, each on a core of its own.
+        parts: number of parts that every batch is split into, one core each.
     """
 
     policy: ActorCriticPolicy
@@ -105,7 +105,7 @@ class TRPO(Algorithm):
     def build(cls, config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> Self:
         """See `Algorithm`."""
         section = cast(TRPOSection, config.algorithm)
-        fits = section.value_epochs * section.value_minibatches  # steps of the optimizer in an update
+        fits = section.value_epochs * section.value_minibatches  # optimizer steps per update
         return cls(
             section,
             cls.build_policy(config, space, num_actions, replicas),
@@ -119,7 +119,7 @@ class TRPO(Algorithm):
         )
 
     def batches(self, rollout: Rollout, updates: int) -> Batches:
-        """The whole rollout for the policy, then minibatch after minibatch for the value function."""
+        """The whole rollout for the policy, then the minibatches for the value function."""
         found = outcomes(rollout, self.policy.value, self.objective)
         bootstrap_values = self.policy.value(rollout.observations[-1])
         advantages, returns = (x.numpy() for x in self._targets(*found, rollout.said["values"], bootstrap_values))
@@ -133,7 +133,7 @@ class TRPO(Algorithm):
                 yield "value", ValueBatch(observations[rows, columns], returns[rows, columns])
 
     def _gae(self, *estimate: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Advantages, for the policy, and returns, for the value function; both [T, B]."""
+        """Advantages for the policy and returns for the value function; both [T, B]."""
         advantages, returns = gae(*estimate, gae_lambda=self.config.gae_lambda)
         return normalize(advantages) if self.config.normalize_advantages else advantages, returns
 

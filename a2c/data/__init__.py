@@ -1,1 +1,1 @@
-"""Rollouts, and what collects them."""
+"""Rollouts and their collector."""

@@ -1,4 +1,4 @@
-"""The rollout collector: steps the environments and stores what happened, never activations."""
+"""The rollout collector: steps the environments and stores the results, never activations."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Explore = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, Mapping[str, np.n
 class RolloutCollector:
     """Collects rollouts of `rollout_length` steps from every environment.
 
-    T = rollout_length, B = num_envs, b = environments of one group. Each group of environments acts in a thread of its
-    own, from the first step of a rollout to the last, so that nobody waits for anybody within it. What is collected
-    does not depend on which of them is faster.
+    T = rollout_length, B = num_envs, b = environments of one group. Each group runs in its own thread through a whole
+    rollout, without waiting for the others. The rollout does not depend on their speeds.
 
     Args:
-        envs: the environments; a fresh start of all of them is made here.
-        explore: (observations [b, *obs], seed [2] int64) -> (actions [b] int32, what else to store [b, ...] float32).
-        says: the shape [...] of each array that `explore` returns beside the actions, by name.
+        envs: the environments; all are reset here.
+        explore: (observations [b, *obs], seed [2] int64) -> (actions [b] int32, other arrays to store [b, ...]
+            float32).
+        says: the shape [...] of each array that `explore` returns besides the actions, by name.
         rollout_length: T.
         action_seed: the stream of action draws; draw k of group g uses (action_seed xor g, k).
 
@@ -63,7 +63,7 @@ class RolloutCollector:
         """Act for T steps in all B environments.
 
         Returns:
-            The rollout, and the whole games that ended meanwhile, each with its row of the rollout.
+            The rollout, and the whole games that ended in it, each with its row.
         """
         self.latest = None  # frees its memory
         rollout = self._empty(self.envs.num_envs)
@@ -73,14 +73,14 @@ class RolloutCollector:
         return self.latest, episodes
 
     def collect_group(self, index: int, explore: Explore) -> tuple[Rollout, list[tuple[int, Episode]]]:
-        """Act for T steps in the b environments of one group, whatever the others do; within `each_group`.
+        """Act for T steps in the b environments of one group, independently of the others; call it in `each_group`.
 
         Args:
             index: of the group.
-            explore: in the place of the collector's own.
+            explore: used instead of the collector's own.
 
         Returns:
-            As `collect`, of this group alone: [T, b].
+            As `collect`, for this group only: [T, b].
 
         Raises:
             InterruptedError: if a signal ends the program.
@@ -93,11 +93,11 @@ class RolloutCollector:
         return _whole(rollout, [played])
 
     def each_group(self, do: Callable[[int], Any]) -> list[Any]:
-        """What a function gives for the number of each group, all at a time, each in the thread of its group."""
+        """The results of a function of the group number, for all groups in parallel, each in its group's thread."""
         return self._all.each(do, interrupt=self._interrupted.set)
 
     def play_groups(self, rollout: Rollout) -> list[Played]:
-        """`play_group` for all groups at a time."""
+        """`play_group` for all groups in parallel."""
         return self.each_group(lambda g: self.play_group(g, rollout))
 
     def play_group(self, index: int, rollout: Rollout) -> Played:
@@ -133,16 +133,16 @@ class RolloutCollector:
 
     @property
     def draws(self) -> int:
-        """How many draws each group has made: as many as any other whenever nobody acts."""
+        """The number of draws of each group: the same for all groups except while they act."""
         return self._draws[0]
 
     def _columns(self, index: int) -> slice:
-        """Those of one group among all B."""
+        """The columns of one group among all B."""
         b = self.groups[index].envs.num_envs
         return slice(index * b, (index + 1) * b)
 
     def _empty(self, num_envs: int) -> Rollout:
-        """A rollout to be written to."""
+        """A rollout to write to."""
         shape, (_, *inner), dtype = (self.rollout_length, num_envs), self.observations.shape, self.observations.dtype
         return Rollout(
             observations=aligned((shape[0] + 1, num_envs, *inner), dtype),
@@ -156,14 +156,14 @@ class RolloutCollector:
         )
 
     def state(self) -> dict[str, np.ndarray]:
-        """All that decides what is collected next, the weights apart: see `restore`."""
+        """All that determines the next rollout, except the weights: see `restore`."""
         return {"draws": np.array(self.draws), **self.envs.state()}
 
     def restore(self, state: dict[str, Any]) -> int:
-        """Go on exactly where `state` was taken: the running series of episodes are played again up to there.
+        """Continue exactly where `state` was taken: the running series of episodes are replayed up to that point.
 
         Returns:
-            How many environments could not be brought there, and start new episodes (see `VecEnv.restore`).
+            How many environments could not be restored and start new episodes (see `VecEnv.restore`).
         """
         draws = int(state["draws"])
         if not 0 <= draws < 2**63:
@@ -174,20 +174,20 @@ class RolloutCollector:
 
 
 def _whole(rollout: Rollout, played: Sequence[Played]) -> tuple[Rollout, list[tuple[int, Episode]]]:
-    """A rollout with the last observations of its truncated rows; and the games that ended in it."""
+    """The rollout with the last observations of its truncated rows, and the games that ended in it."""
     if cut := sorted((last for group in played for last in group.cut), key=lambda last: last[:2]):
         rollout = rollout._replace(last_observations=np.stack([observation for *_, observation in cut]))
     return rollout, sorted((ended for group in played for ended in group.episodes), key=lambda ended: ended[0])
 
 
 def columns_of(rollout: Rollout, columns: slice) -> Rollout:
-    """Those of some environments, not copied; `last_observations` stay those of all."""
+    """A view of the columns of some environments; `last_observations` remain those of all."""
     cells = {name: array[:, columns] for name, array in rollout._asdict().items() if name in CELLS}
     return rollout._replace(**cells, said={name: array[:, columns] for name, array in rollout.said.items()})
 
 
 def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-    """An empty array that TensorFlow reads where it is; from any other address it makes a copy."""
+    """An empty array, aligned so that TensorFlow reads it without a copy."""
     size = int(np.prod(shape)) * dtype.itemsize
     memory = np.empty(size + ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % ALIGNMENT
@@ -195,7 +195,7 @@ def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
 
 
 class Played(NamedTuple):
-    """What a group of environments played, beside what it wrote to the rollout."""
+    """The results of a group of environments, besides those in the rollout."""
 
     episodes: list[tuple[int, Episode]]  # whole games that ended, each with its row
     cut: list[tuple[int, int, np.ndarray]]  # row, column and true last observation of each truncated row

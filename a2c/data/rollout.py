@@ -1,4 +1,4 @@
-"""The named tuples that cross module borders, with their shapes.
+"""The named tuples that modules exchange, with their shapes.
 
 T = rollout_length, B = num_envs, A = num_actions. Everything is time-major: [T, B, ...].
 """
@@ -13,52 +13,52 @@ Array = Any  # numpy.ndarray outside the compiled step, tf.Tensor inside it; thi
 
 
 class Rollout(NamedTuple):
-    """What happened in T steps of B environments: facts, from which each algorithm derives what it learns from.
+    """T steps of B environments, as they happened; each algorithm derives its batches from them.
 
-    Row t holds what was seen, then done, then received: obs_t -> action_t -> reward_t. Where an episode ended inside
-    the rollout, row t+1 already shows the next episode's first observation (same-step autoreset).
+    Row t holds obs_t -> action_t -> reward_t. If an episode ended in row t, row t+1 has the first observation of the
+    next episode (same-step autoreset).
     """
 
     observations: np.ndarray  # [T + 1, B, *obs], dtype of the environment (uint8 for pixels); the last is after row T-1
     actions: np.ndarray  # [T, B] int32
     rewards: np.ndarray  # [T, B] float32, raw
-    terminated: np.ndarray  # [T, B] bool: game over, and nothing else
+    terminated: np.ndarray  # [T, B] bool: game over only
     truncated: np.ndarray  # [T, B] bool: stopped by a time limit
-    life_lost: np.ndarray  # [T, B] bool: fewer lives than before, and the game goes on
+    life_lost: np.ndarray  # [T, B] bool: fewer lives than before, and the game continues
     last_observations: np.ndarray  # [K, *obs]: the true last one of each of the K truncated rows, in order of (t, b)
-    said: dict[str, np.ndarray]  # [T, B, ...]: what the behaviour policy said beside its actions, see `Policy.says`
+    said: dict[str, np.ndarray]  # [T, B, ...]: outputs of the policy besides its actions, see `Policy.says`
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Every array by a name, for a file."""
+        """All arrays by name, for a file."""
         fields = self._asdict()
         said = fields.pop("said")
         return {**fields, **{f"said/{name}": array for name, array in said.items()}}
 
     @classmethod
     def of_arrays(cls, arrays: dict[str, np.ndarray]) -> Rollout:
-        """What `arrays` took apart."""
+        """The inverse of `arrays`."""
         said = {name.removeprefix("said/"): array for name, array in arrays.items() if name.startswith("said/")}
         return cls(**{name: arrays[name] for name in cls._fields if name != "said"}, said=said)
 
 
 class Episode(NamedTuple):
-    """One whole game, from reset to game over (or to the time limit), lives notwithstanding."""
+    """One whole game, from reset to game over or the time limit, across lost lives."""
 
     env_index: int
     number: int  # counts the episodes of this sub-environment from 0
-    seed: int  # of its series: the episode is a function of this seed and of all actions since it was taken
+    seed: int  # of its series: the episode is a function of this seed and of all actions since the series began
     episode_return: float  # undiscounted sum of raw rewards: the game's score
     length: int  # agent steps
     frames: int  # emulator frames
 
 
 class VecStep(NamedTuple):
-    """What a vector environment answers to one batch of actions (same-step autoreset)."""
+    """The result of one step of a vector environment (same-step autoreset)."""
 
-    observations: Array  # [B, *obs]: what to act on next; a new episode's first where one ended
+    observations: Array  # [B, *obs]: to act on next; if an episode ended, the first one of the next episode
     rewards: Array  # [B] float32, raw
-    terminated: Array  # [B] bool: game over, and nothing else
+    terminated: Array  # [B] bool: game over only
     truncated: Array  # [B] bool: stopped by a time limit
-    life_lost: Array  # [B] bool: fewer lives than before, and the game goes on
-    final_observations: Array  # [B, *obs]: the true last observation where an episode ended, else as above
+    life_lost: Array  # [B] bool: fewer lives than before, and the game continues
+    final_observations: Array  # [B, *obs]: the true last observation if an episode ended, else as `observations`
     episodes: tuple[Episode, ...]  # those that ended in this step

@@ -1,4 +1,4 @@
-"""Environments: `make_vec_env` builds every one of them. Never imports TensorFlow, and Gymnasium only when needed."""
+"""Environments, all built by `make_vec_env`. Never imports TensorFlow; imports Gymnasium only if needed."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ def make_vec_env(
     Args:
         config: which environment, and how many.
         seed: of the run, in [0, 2**63).
-        stream: what the environments are for; streams of one seed share no episodes.
-        first: number of the first of them, where other workers or groups have those before.
-        core: the one that emulates them, where it is native Atari; None = any.
+        stream: the use of the environments; streams of one seed share no episodes.
+        first: number of the first environment, if other workers or groups have earlier ones.
+        core: the core that emulates native Atari; None = any.
 
     Returns:
-        The environments, to be started by `reset` or `restore`.
+        The environments; start them with `reset` or `restore`.
 
     Raises:
-        UserError: if there is no such environment, or it is of a kind that A2C cannot play.
+        UserError: if there is no such environment, or it is of an unsupported kind.
     """
     game = atari_game(config.id)
     return VecEnv(
@@ -63,27 +63,27 @@ def make_vec_env(
         seed=seed,
         stream=stream,
         first=first,
-        reseed_after=config.reseed_after if game else 0,  # elsewhere seeds are cheap
+        reseed_after=config.reseed_after if game else 0,  # only Atari seeds are expensive
     )
 
 
 def make_env_groups(config: EnvConfig, *, seed: int, first: int = 0, groups: int = 1) -> VecEnvGroups:
-    """Build the environments of a training run in groups of equal size, each stepped in a thread of its own.
+    """Build the environments of a training run in groups of equal size, each stepped in its own thread.
 
-    They play what `make_vec_env`'s would. Where there are as many groups as cores, each is kept on one: a group's
-    threads work in turn, and the system would put those of two groups on one core.
+    The episodes are those of `make_vec_env`. If there are as many groups as cores, each group is pinned to one: its
+    threads work in turn, and the system might put those of two groups on one core.
 
     Args:
-        config: which environment, and how many in all.
+        config: which environment, and how many in total.
         seed: of the run, in [0, 2**63).
-        first: number of the first of them.
-        groups: how many; they divide `config.num_envs`.
+        first: number of the first environment.
+        groups: number of groups; it divides `config.num_envs`.
 
     Raises:
         UserError: as `make_vec_env`.
     """
     share, cores = share_of_group(config, groups)
-    with ExitStack() as stack:  # where one cannot be made, those before it are closed
+    with ExitStack() as stack:  # if one cannot be made, those before it are closed
         made = [
             stack.enter_context(make_vec_env(share, seed=seed, first=first + index * share.num_envs, core=core))
             for index, core in enumerate(cores)
@@ -93,7 +93,7 @@ def make_env_groups(config: EnvConfig, *, seed: int, first: int = 0, groups: int
 
 
 def share_of_group(config: EnvConfig, groups: int) -> tuple[EnvConfig, list[int | None]]:
-    """The environments of one of so many groups, which divide them, and the core of each group, None = any."""
+    """The environments of one of `groups` equal groups, and the core of each group, None = any."""
     if groups == 1:
         return config, [None]
     numbers = core_numbers()
@@ -102,9 +102,9 @@ def share_of_group(config: EnvConfig, groups: int) -> tuple[EnvConfig, list[int 
 
 
 def check_env(env_id: str) -> None:
-    """Check that there is an environment, and that it can be trained on.
+    """Check that an environment exists and can be trained on.
 
-    Of `module:Id-v0` nothing is looked at: the module is code, which may expect what training sets up before it.
+    `module:Id-v0` is not checked: the module is code that may need what training sets up first.
 
     Raises:
         UserError: if not.
@@ -116,28 +116,28 @@ def check_env(env_id: str) -> None:
 
 
 def is_native(config: EnvConfig) -> bool:
-    """Whether C++ threads emulate it, which leave Python to others meanwhile."""
+    """Whether C++ threads emulate the environment, while Python is free for other work."""
     return config.backend == "native" and atari_game(config.id) is not None
 
 
 def clips_rewards(config: EnvConfig) -> bool:
-    """Whether the loss is to see only the sign of rewards."""
+    """Whether the loss sees only the sign of rewards."""
     choice = config.reward_clipping
     return choice == "sign" or (choice == "auto" and atari_game(config.id) is not None)
 
 
 def make_simulator(config: EnvConfig, *, core: int | None = None) -> Simulator:
-    """Build what `make_vec_env` puts its book-keeping of episodes around: the bare environments.
+    """Build the bare environments, without the episode book-keeping that `make_vec_env` adds.
 
     Args:
         config: which environment, and how many.
-        core: as of `make_vec_env`.
+        core: as for `make_vec_env`.
 
     Raises:
         UserError: as `make_vec_env`.
     """
     game = atari_game(config.id)
-    # The backends are imported here: who only asks for names, as shell completion does, need not wait for them.
+    # The backends are imported here, so that shell completion, which needs only names, does not wait for them.
     if game is None:
         from a2c.envs.gymnasium import registered_envs
 
@@ -152,7 +152,7 @@ def make_simulator(config: EnvConfig, *, core: int | None = None) -> Simulator:
 
 
 def action_names(config: EnvConfig) -> list[str]:
-    """What each action of an environment is called, in order.
+    """The names of an environment's actions, in order.
 
     Raises:
         UserError: as `make_vec_env`.
@@ -165,12 +165,12 @@ def action_names(config: EnvConfig) -> list[str]:
 
 
 def make_filmed_env(config: EnvConfig) -> ScalarEnvs:
-    """One environment of which pictures are kept; it plays what `make_simulator`'s do, bit for bit.
+    """One environment that records pictures; it plays exactly the episodes of `make_simulator`'s.
 
-    The native environment cannot draw, so an Atari game is that of the wrapper stack.
+    The native environment cannot render, so Atari games use the wrapper stack.
 
     Raises:
-        UserError: as `make_vec_env`, and where the environment has no pictures.
+        UserError: as `make_vec_env`, and if the environment has no pictures.
     """
     from a2c.envs.gymnasium import atari_envs, registered_envs
 

@@ -1,4 +1,4 @@
-"""The actions of the running series of episodes: all that an exact resume needs besides their seeds."""
+"""The actions of the running series of episodes: with their seeds, all that an exact resume needs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ _FIRST_CAPACITY = 1024  # rows
 
 
 class ActionLog:
-    """One row of actions a step; each environment's running series is a suffix of its column.
+    """One row of actions per step; each environment's running series is a suffix of its column.
 
-    Memory is bounded by the longest running series: rows before the start of all of them are dropped.
+    Memory is bounded by the longest running series: rows before the start of all series are dropped.
     """
 
     def __init__(self, num_envs: int, num_actions: int) -> None:
@@ -32,21 +32,21 @@ class ActionLog:
         self._end += 1
 
     def restart(self, mask: np.ndarray) -> None:
-        """Forget the running series of the environments in mask [B] bool: new ones start here."""
+        """Start new series for the environments in mask [B] bool, and forget their running ones."""
         self._starts[mask] = self._end
 
     def aligned(self) -> tuple[np.ndarray, np.ndarray]:
-        """Rows [L, B] that end now, L the longest series, and the row [B] in which each series starts."""
+        """The last L rows [L, B], L = length of the longest series, and the first row [B] of each series in them."""
         first = self._starts.min()
         return self._rows[first : self._end], self._starts - first
 
     def pack(self) -> tuple[np.ndarray, np.ndarray]:
-        """The running series one after the other, [sum of lengths], and their lengths [B] int64."""
+        """The running series concatenated, [sum of lengths], and their lengths [B] int64."""
         columns = [self._rows[start : self._end, index] for index, start in enumerate(self._starts)]
         return np.concatenate(columns), self.lengths
 
     def load(self, actions: np.ndarray, lengths: np.ndarray) -> None:
-        """Take the place of a log that was packed: all series end at the last row."""
+        """Replace this log by a packed one: all series end at the last row."""
         self._end = int(lengths.max())
         self._starts = self._end - lengths.astype(np.int64)
         self._rows = np.zeros((max(_FIRST_CAPACITY, self._end), len(lengths)), self.dtype)

@@ -1,4 +1,4 @@
-"""The Atari games: their names, action counts and reference scores. Reads two small tables, nothing else."""
+"""The Atari games: their names, action counts and reference scores. Reads only two small tables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
-# ale_py:ALE/Pong-v5, ALE/Pong-v5, PongNoFrameskip-v4, ...: only the game counts, EnvConfig says the rest.
+# ale_py:ALE/Pong-v5, ALE/Pong-v5, PongNoFrameskip-v4, ...: only the game counts, the rest is in EnvConfig.
 _ID = re.compile(r"(?:ale_py:)?(?:ALE/)?([a-z0-9_ ]+?)(?:(?:NoFrameskip|Deterministic)?-v[045])?", re.IGNORECASE)
 
 
@@ -18,12 +18,12 @@ class Game(NamedTuple):
     name: str  # SpaceInvaders
     rom: str  # space_invaders
     num_actions: int  # of the minimal action set
-    random: float | None  # mean score of a random player, where published
-    human: float | None  # mean score of a human player, where published
+    random: float | None  # mean score of a random player, if published
+    human: float | None  # mean score of a human player, if published
 
 
 def games() -> list[Game]:
-    """Every game that ale-py ships and one player can play, sorted by name."""
+    """All single-player games of ale-py, sorted by name."""
     return list(_games().values())
 
 
@@ -33,7 +33,7 @@ def game_names() -> list[str]:
 
 
 def atari_game(env_id: str) -> Game | None:
-    """The game that an id means, or None if it means none.
+    """The game of an id, or None if there is none.
 
     `Pong`, `pong`, `ALE/Pong-v5`, `Pong-v4` and `PongNoFrameskip-v4` are one game; so are `SpaceInvaders` and
     `space_invaders`.
@@ -43,14 +43,14 @@ def atari_game(env_id: str) -> Game | None:
 
 
 def human_normalized(game: Game, score: float) -> float | None:
-    """Scale a score so that random play is 0 and the human 1; None where no reference is published."""
+    """Scale a score so that random play is 0 and the human 1; None if no reference is published."""
     if game.random is None or game.human is None:
         return None
     return (score - game.random) / (game.human - game.random)
 
 
 def published_a2c(game: Game) -> dict[str, float]:
-    """Scores of A2C agents that others have published: columns of atari_scores.csv, those that have the game."""
+    """Published scores of other A2C agents: the columns of atari_scores.csv that have the game."""
     rows = [row for row in _rows("atari_scores.csv") if row["rom"] == game.rom]
     return {name: float(score) for row in rows for name, score in row.items() if "a2c" in name and score}
 

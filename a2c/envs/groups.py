@@ -1,4 +1,4 @@
-"""Environments in groups, each of which is stepped in its own time; together they are saved and restored as one."""
+"""Environments in groups that are stepped independently, but saved and restored as one."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ import numpy as np
 from a2c.envs.vector import VecEnv, read_state
 from a2c.execution.machine import stay_on
 
-PATIENCE = 5.0  # seconds for the groups to end what they do, where a signal ends the program
+PATIENCE = 5.0  # seconds for the groups to finish if a signal ends the program
 
 
 class Group(NamedTuple):
-    """Some environments, and the core that is to work for them, None = any."""
+    """Some environments, and the core of their thread, None = any."""
 
     envs: VecEnv
     core: int | None = None
 
 
 class VecEnvGroups:
-    """P groups of B / P environments each, numbered through: group g has the rows from g B / P on.
+    """P groups of B / P environments each: group g has the rows from g B / P on.
 
-    Its state is that of one `VecEnv` with all of them, so a run can go on with another number of groups.
+    The state is that of one `VecEnv` with all of them, so a run can resume with another number of groups.
 
     Args:
-        groups: of equal size, of one kind.
+        groups: of equal size and of the same kind.
 
     Attributes:
         num_envs: B.
         observation_space: of one environment.
         num_actions: actions are 0 to num_actions - 1.
         frames_per_step: emulator frames in one step.
-        clips_rewards: whether the loss is to see only the sign of rewards.
+        clips_rewards: whether the loss sees only the sign of rewards.
     """
 
     def __init__(self, groups: Sequence[Group]) -> None:
@@ -53,15 +53,15 @@ class VecEnvGroups:
         return np.concatenate(self.each(lambda g: self.groups[g].envs.reset()))
 
     def state(self) -> dict[str, np.ndarray]:
-        """As of `VecEnv.state`."""
+        """See `VecEnv.state`."""
         states = [group.envs.state() for group in self.groups]
         return {name: np.concatenate([state[name] for state in states]) for name in states[0]}
 
     def restore(self, state: Mapping[str, Any]) -> tuple[np.ndarray, int]:
-        """As of `VecEnv.restore`.
+        """See `VecEnv.restore`.
 
         Raises:
-            UserError: if the state is not one of these environments.
+            UserError: if the state does not belong to these environments.
         """
         arrays = read_state(state, self.num_envs, self.num_actions, self.groups[0].envs.name)
         cuts = np.linspace(0, self.num_envs, len(self.groups) + 1, dtype=int)[1:-1]
@@ -77,12 +77,12 @@ class VecEnvGroups:
             group.envs.close()
 
     def each(self, do: Callable[[int], Any], *, interrupt: Callable[[], None] = lambda: None) -> list[Any]:
-        """What a function gives for each group, all of them at a time, each on its core; from one thread at a time.
+        """The results of a function for all groups, in parallel, each on its core. Call it from one thread at a time.
 
         Args:
             do: gets the number of a group.
-            interrupt: called where a signal's exception ends the waiting: `do` is to come back soon, since the
-                environments are about to be closed.
+            interrupt: called if a signal's exception ends the waiting: `do` must return soon, since the environments
+                will be closed.
         """
         if len(self.groups) == 1:
             return [do(0)]
@@ -103,7 +103,7 @@ class VecEnvGroups:
         return [result for result, _ in outcomes]
 
     def _end_threads(self) -> list[_GroupThread]:
-        """Tell the threads to end after what they do; the next `each` makes new ones."""
+        """Tell the threads to end after their current task; the next `each` makes new ones."""
         ending, self._threads = self._threads, []
         for thread in ending:
             thread.begin(None)
@@ -117,9 +117,9 @@ class VecEnvGroups:
 
 
 class _GroupThread(threading.Thread):
-    """Works for one group, on its core. A daemon: where an environment hangs, the program can end all the same.
+    """Runs the tasks of one group, on its core. A daemon, so that the program can end even if an environment hangs.
 
-    It lasts, since TensorFlow prepares what it needs in every new thread: 0.3 ms.
+    It is kept between tasks, since TensorFlow needs 0.3 ms to prepare a new thread.
     """
 
     def __init__(self, index: int, core: int | None) -> None:
@@ -137,14 +137,14 @@ class _GroupThread(threading.Thread):
                 outcome = do(self._index), None
             except BaseException as error:
                 outcome = None, error
-            del do  # nor what it holds: a trajectory
+            del do  # frees what it holds: a trajectory
             self._outcomes.put(outcome)
             del outcome
 
     def begin(self, do: Callable[[int], Any] | None) -> None:
-        """Do this next; None = end."""
+        """Queue a task; None ends the thread."""
         self._tasks.put(do)
 
     def outcome(self) -> tuple[Any, BaseException | None]:
-        """What it came to, or the error it ended with; waits for that."""
+        """Wait for the result of the task, or the error it raised."""
         return self._outcomes.get()

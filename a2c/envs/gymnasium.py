@@ -22,27 +22,27 @@ from a2c.envs.toy import TOYS
 from a2c.envs.vector import Outcome
 
 Env = gym.Env[Any, Any]
-FPS = 30.0  # of an environment that does not say how fast it is to be looked at
+FPS = 30.0  # if the environment does not name its own
 ATARI_FPS = 60.0
 FIRE = "FIRE"  # as ALE calls it
 
-# Gymnasium's own environments draw with it, here into memory alone: no greeting, no search for a screen or for sound
+# Gymnasium's own environments draw with pygame, here only into memory: no greeting, no search for screen or sound
 _QUIET_PYGAME = {"PYGAME_HIDE_SUPPORT_PROMPT": "1", "SDL_VIDEODRIVER": "dummy", "SDL_AUDIODRIVER": "dummy"}
 
-ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # else the emulator prints a banner
+ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # otherwise the emulator prints a banner
 
 
 class ScalarEnvs:
-    """A `Simulator` of B Gymnasium environments with Box observations and Discrete actions, one after the other.
+    """A `Simulator` of B Gymnasium environments with Box observations and Discrete actions, stepped one by one.
 
-    What their code raises in the first reset is a `UserError`. Later it is raised as it is: by then a run is under way,
-    which keeps what is needed to repeat it.
+    Errors of their code in the first reset become a `UserError`. Later errors are raised unchanged: a run is under way
+    then, and it keeps what is needed to repeat them.
 
     Args:
         make: makes one of them.
         num_envs: B.
         frames_per_step: emulator frames in one step.
-        frames_per_second: of the pictures, for eyes.
+        frames_per_second: display rate of the pictures.
         name: for errors.
     """
 
@@ -78,7 +78,7 @@ class ScalarEnvs:
                 self._store(index, observation, info)
             if not (self._started or np.isfinite(self._observations).all()):
                 raise ValueError("its first observations are NaN or infinite")
-        except Exception as error:  # whatever the environment's own code does
+        except Exception as error:  # the environment's code may raise anything
             if self._started or isinstance(error, UserError):
                 raise
             raise UserError(
@@ -94,13 +94,13 @@ class ScalarEnvs:
         for index, action in enumerate((actions + self._first_action).tolist()):
             observation, reward, terminal, timed_out, info = self._envs[index].step(action)
             self._store(index, observation, info)
-            rewards[index] = float(reward)  # NumPy would take None for NaN
+            rewards[index] = float(reward)  # NumPy would turn None into NaN
             terminated[index], truncated[index] = terminal, timed_out and not terminal
         return Outcome(self._observations.copy(), rewards, terminated, truncated, self._lives.copy())
 
     @property
     def action_names(self) -> list[str]:
-        """Of each action: as the environment calls it, as ALE's do, else its number."""
+        """The name of each action if the environment gives names as ALE does, else its number."""
         meanings = _meanings(self._envs[0])
         if len(meanings) != self.num_actions:
             return [f"action {self._first_action + i}" for i in range(self.num_actions)]
@@ -116,7 +116,7 @@ class ScalarEnvs:
             env.close()
 
     def _store(self, index: int, observation: Any, info: dict[str, Any]) -> None:
-        if np.shape(observation) != self.observation_space.shape:  # else it would be broadcast
+        if np.shape(observation) != self.observation_space.shape:  # otherwise it would be broadcast
             raise ValueError(
                 f"it gave an observation of shape {np.shape(observation)}, and its space says "
                 f"{self.observation_space.shape}"
@@ -126,35 +126,35 @@ class ScalarEnvs:
 
 
 class Filmed(gym.Wrapper[Any, Any, Any, Any]):
-    """Keeps a picture [H, W, 3] uint8 of the start and of every frame; stands below whatever skips frames."""
+    """Keeps a picture [H, W, 3] uint8 of the start and of every frame; must be inside wrappers that skip frames."""
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
         self._pictures: list[np.ndarray] = []
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Forget what was before, and look."""
+        """Drop the old pictures and take the first one."""
         answer = self.env.reset(seed=seed, options=options)
         self._pictures = [self._picture()]
         return answer
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Do it, and look."""
+        """Do the action and take a picture."""
         answer = self.env.step(action)
         self._pictures.append(self._picture())
         return answer
 
     def take_pictures(self) -> list[np.ndarray]:
-        """Those since the last call."""
+        """The pictures since the last call."""
         pictures, self._pictures = self._pictures, []
         return pictures
 
     def _picture(self) -> np.ndarray:
         try:
-            picture = np.array(self.env.render())  # a copy: some draw into one array again and again
+            picture = np.array(self.env.render())  # a copy: some environments reuse one array
             if picture.ndim != 3 or picture.shape[2] != 3 or picture.dtype != np.uint8:
                 raise ValueError(f"a picture is [height, width, 3] uint8, not {picture.dtype} {picture.shape}")
-        except Exception as error:  # whatever the environment's own code does
+        except Exception as error:  # the environment's code may raise anything
             raise UserError(f"The environment cannot be drawn: {_first_line(error)}{_place(error)}.") from error
         return picture
 
@@ -163,7 +163,7 @@ class AtariStart(gym.Wrapper[Any, Any, Any, Any]):
     """Seeds, starts and limits episodes exactly as the native vector environment does.
 
     Gymnasium's own wrappers draw 1 to noop_max no-ops from another generator, hash the emulator's seed and count the
-    no-ops in the frame limit. It stands inside AtariPreprocessing and steps single frames.
+    no-ops in the frame limit. This wrapper is inside AtariPreprocessing and steps single frames.
     """
 
     def __init__(self, env: Env, config: EnvConfig) -> None:
@@ -173,12 +173,12 @@ class AtariStart(gym.Wrapper[Any, Any, Any, Any]):
         self._fires = config.fire_reset and FIRE in _meanings(env)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start an episode; the last `seed` decides sticky actions and no-ops."""
+        """Start an episode; the last `seed` determines sticky actions and no-ops."""
         atari: Any = self.env.unwrapped
         ale = atari.ale
         if seed is not None:
             ale.setInt("random_seed", seed)
-            atari.load_game()  # only now the emulator takes the seed
+            atari.load_game()  # the emulator applies the seed only now
             self._noops = np.random.RandomState(seed)  # C++'s Mersenne twister, seeded the same way
         observation, info = self.env.reset(options=options)
         if self._fires:
@@ -191,16 +191,16 @@ class AtariStart(gym.Wrapper[Any, Any, Any, Any]):
         return observation, {**info, "lives": ale.lives()}
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Do one frame."""
+        """Step one frame."""
         observation, reward, terminated, _, info = self.env.step(action)
         self._frames += 1
         return observation, reward, terminated, not terminated and self._frames >= self._max_frames, info
 
 
 class FireOnLifeLoss(gym.Wrapper[Any, Any, Any, Any]):
-    """In the step after a lost life, FIRE is done whatever was asked, so that the next ball is served.
+    """Replaces the action by FIRE in the step after a lost life, to serve the next ball.
 
-    It stands outside of AtariPreprocessing, so that FIRE is held for a whole step.
+    It is outside of AtariPreprocessing, so that FIRE is held for a whole step.
     """
 
     def __init__(self, env: Env) -> None:
@@ -216,7 +216,7 @@ class FireOnLifeLoss(gym.Wrapper[Any, Any, Any, Any]):
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Do it, or FIRE."""
+        """Do the action, or FIRE."""
         answer = self.env.step(self._fire if self._life_lost else action)
         lives = answer[-1]["lives"]
         self._life_lost, self._lives = lives < self._lives, lives
@@ -224,7 +224,7 @@ class FireOnLifeLoss(gym.Wrapper[Any, Any, Any, Any]):
 
 
 def atari_envs(config: EnvConfig, game: Game, *, filmed: bool = False) -> ScalarEnvs:
-    """The classic wrapper stack, frame for frame what the native vector environment shows, and slower."""
+    """The classic wrapper stack: slower, but with exactly the frames of the native vector environment."""
 
     def make() -> Env:
         env = gym.make(
@@ -240,7 +240,7 @@ def atari_envs(config: EnvConfig, game: Game, *, filmed: bool = False) -> Scalar
         env = AtariStart(env, config)
         env = AtariPreprocessing(
             Filmed(env) if filmed else env,
-            noop_max=0,  # AtariStart does them
+            noop_max=0,  # AtariStart does the no-ops
             frame_skip=config.frame_skip,
             screen_size=config.screen_size,
             terminal_on_life_loss=False,
@@ -261,11 +261,11 @@ def atari_envs(config: EnvConfig, game: Game, *, filmed: bool = False) -> Scalar
 
 
 def registered_envs(config: EnvConfig, *, filmed: bool = False) -> ScalarEnvs:
-    """A toy, any registered id, or `module:Id-v0`.
+    """Build the environments of a toy, a registered id, or `module:Id-v0`.
 
     Raises:
         UserError: if there is no such environment, if it cannot be made, if its spaces are of another kind, or if it
-            is to be `filmed` and renders no pictures.
+            should be `filmed` but renders no pictures.
     """
     spec = registered_spec(config.id)
     options = {"screen_size": config.screen_size} if spec.id == TOYS["Catch"] else {}
@@ -282,7 +282,7 @@ def registered_envs(config: EnvConfig, *, filmed: bool = False) -> ScalarEnvs:
             _check_actions(env, config.id)
         except UserError:
             raise
-        except Exception as error:  # whatever the environment's own code does
+        except Exception as error:  # the environment's code may raise anything
             raise UserError(
                 f"The environment env.id={config.id} cannot be made: {_first_line(error)}{_place(error)}."
             ) from error
@@ -292,7 +292,7 @@ def registered_envs(config: EnvConfig, *, filmed: bool = False) -> ScalarEnvs:
 
 
 def registered_spec(env_id: str) -> gym.envs.registration.EnvSpec:
-    """What Gymnasium knows of a toy, a registered id, or `module:Id-v0`, whose module is imported.
+    """The Gymnasium spec of a toy, a registered id, or `module:Id-v0`, whose module is imported.
 
     Raises:
         UserError: if there is no such environment.
@@ -303,7 +303,7 @@ def registered_spec(env_id: str) -> gym.envs.registration.EnvSpec:
     if module:
         try:
             importlib.import_module(module)
-        except (Exception, SystemExit) as error:  # whatever the user's module does when it runs
+        except (Exception, SystemExit) as error:  # the user's module may raise anything
             raise UserError(
                 f"The module {module!r} of {env_id!r} cannot be imported: {_first_line(error)}{_place(error)}; "
                 "env.id=module:Id-v0 needs a module that Python finds and can run."
@@ -311,7 +311,7 @@ def registered_spec(env_id: str) -> gym.envs.registration.EnvSpec:
     try:
         return gym.spec(name)
     except gym.error.Error:
-        # Atari is offered by the names of its games, not by ale-py's 350 ids.
+        # Suggest Atari games by their names, not by ale-py's 350 ids.
         ids = [spec.id for spec in gym.registry.values() if "ale_py" not in str(spec.entry_point)]
         raise UserError(
             f"There is no environment {env_id!r} (env.id); allowed are Atari games, the toys {', '.join(TOYS)}, "
@@ -325,7 +325,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """` (file, line 3)`: the innermost line of other people's code that the error went through, if any."""
+    """` (file, line 3)`: the innermost traceback line outside of this module, if any."""
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
@@ -335,7 +335,7 @@ def _place(error: BaseException) -> str:
 
 
 def _as_box(env: Env, env_id: str) -> Env:
-    """Make observations a Box: whatever is none is flattened."""
+    """Flatten observations that are not a Box."""
     if not isinstance(env.observation_space, Box):
         env = FlattenObservation(env)
     space = env.observation_space
@@ -373,12 +373,12 @@ def _kept_or_float(space: Box) -> Box:
 
 
 def _meanings(env: Env) -> list[Any]:
-    """What an environment calls its actions, as ALE's do; empty if it does not say."""
+    """An environment's names of its actions, as in ALE; empty if it has none."""
     return getattr(env.unwrapped, "get_action_meanings", list)()
 
 
 def _native_noops(generator: np.random.RandomState, noop_max: int) -> int:
-    """What C++'s `uniform_int_distribution(0, noop_max - 1)` draws next from `mt19937`, as libstdc++ does."""
+    """The next draw of C++'s `uniform_int_distribution(0, noop_max - 1)` from `mt19937`, as in libstdc++."""
     bound = max(noop_max, 1)
     while True:
         product = int(generator.randint(0, 2**32, dtype=np.uint32)) * bound

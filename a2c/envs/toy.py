@@ -21,13 +21,13 @@ class Catch(gym.Env[np.ndarray, np.int64]):
     """A ball falls one row a step; be under it when it lands. After bsuite's Catch (Osband et al. 2020).
 
     The observation is one grey image [screen_size, screen_size, 1] uint8. Actions: left, stay, right. The reward
-    is +1 for a ball caught and -1 for one missed, 0 on the way.
+    is +1 for a caught ball, -1 for a missed one, else 0.
 
     Args:
         grid: rows and columns.
-        screen_size: pixels of each side; what is left over by whole cells stays black.
+        screen_size: pixels of each side; pixels left over by whole cells stay black.
         balls: in one episode.
-        render_mode: rgb_array, or nothing.
+        render_mode: rgb_array or None.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 8}  # noqa: RUF012 (as Gymnasium declares it)
@@ -66,14 +66,14 @@ class Catch(gym.Env[np.ndarray, np.int64]):
         return self._draw(), reward, terminated, False, {}
 
     def render(self) -> np.ndarray:
-        """A colour picture [16 x grid, 16 x grid, 3] uint8 of what `_draw` shows in grey."""
+        """A colour version [16 x grid, 16 x grid, 3] uint8 of the grey image of `_draw`."""
         cells = np.full((self.grid, self.grid, 3), self.COLOURS[0], np.uint8)
         cells[self._row, self._column] = self.COLOURS[1]
         cells[self.grid - 1, self._paddle] = self.COLOURS[2]
         return cells.repeat(16, axis=0).repeat(16, axis=1)
 
     def get_action_meanings(self) -> list[str]:
-        """The names of the actions, as ALE offers them."""
+        """The names of the actions, as in ALE."""
         return ["LEFT", "STAY", "RIGHT"]
 
     def _drop(self) -> None:
@@ -110,19 +110,19 @@ class Bandit(gym.Env[np.ndarray, np.int64]):
         return np.ones(1, np.float32), reward, True, False, {}
 
     def get_action_meanings(self) -> list[str]:
-        """As Atari environments have it."""
+        """The names of the actions, as in ALE."""
         return ["arm 0", "arm 1"]
 
 
 class Chain(gym.Env[np.ndarray, np.int64]):
-    """Small change near, a fortune far: after Strens' NChain (2000), without slips.
+    """A small reward near, a large one far away: after Strens' NChain (2000), without slips.
 
-    Left (0) goes back to the first state and pays 0.1; right (1) goes one state on and pays 1 in the last state,
-    where it stays. The chain never ends by itself, it is truncated: whoever takes that for an end of the game
-    undervalues the fortune.
+    Left (0) goes back to the first state and pays 0.1; right (1) goes to the next state. In the last state, right
+    stays there and pays 1. Episodes are only ever truncated: an agent that treats this as termination undervalues the
+    large reward.
 
     Args:
-        length: states; the observation is one of them, one-hot [length] float32.
+        length: number of states; the observation is the state, one-hot [length] float32.
     """
 
     def __init__(self, *, length: int = 6) -> None:
@@ -148,7 +148,7 @@ class Chain(gym.Env[np.ndarray, np.int64]):
         return self._one_hot[self._state].copy(), reward, False, False, {}
 
     def get_action_meanings(self) -> list[str]:
-        """As Atari environments have it."""
+        """The names of the actions, as in ALE."""
         return ["LEFT", "RIGHT"]
 
 

@@ -1,7 +1,7 @@
-"""The vector environment the rest of the program sees, and all book-keeping of episodes.
+"""The vector environment for the rest of the program, with all book-keeping of episodes.
 
-B = num_envs. A `Simulator` only steps and resets; what an episode is, how it is seeded, scored and resumed is
-decided here, once for every backend.
+B = num_envs. A `Simulator` only steps and resets; this module defines, seeds, scores and resumes episodes, for every
+backend.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ _STATE = {
     "observation_digests": "u",
 }
 
-_LAST_NUMBER = 2**62  # of an episode, far from the end of int64
+_LAST_NUMBER = 2**62  # of an episode, far below the limit of int64
 _LARGEST_LOG = 2**30  # actions, as rows of all environments
 
 
 class Outcome(NamedTuple):
-    """What a simulator answers to one batch of actions, before any reset."""
+    """The result of one step of a simulator, before any reset."""
 
-    observations: np.ndarray  # [B, *obs]: the last one where an episode ended
+    observations: np.ndarray  # [B, *obs]: the last one if the episode ended
     rewards: np.ndarray  # [B], raw
     terminated: np.ndarray  # [B] bool: game over
-    truncated: np.ndarray  # [B] bool: a time limit, and not game over
-    lives: np.ndarray  # [B] int; 0 where the environment has none
+    truncated: np.ndarray  # [B] bool: time limit reached, not game over
+    lives: np.ndarray  # [B] int; 0 if the environment has none
 
 
 class Simulator(Protocol):
     """A backend: B environments, each a function of its last seed and of the actions and resets since.
 
-    Arrays it returns are never written to again. An environment whose episode ended is reset before the next
+    It never changes arrays that it has returned. The caller resets an environment whose episode ended before the next
     step.
     """
 
@@ -60,10 +60,10 @@ class Simulator(Protocol):
 
         Args:
             mask: which environments.
-            seeds: [mask.sum()] of 31 bits each; None goes on with the random numbers that each of them has.
+            seeds: [mask.sum()] of 31 bits each; None continues with the current random numbers of each.
 
         Returns:
-            Observations [B, *obs] and lives [B] of all environments, those not in mask as they were.
+            Observations [B, *obs] and lives [B] of all environments, unchanged for those not in mask.
         """
         ...
 
@@ -77,18 +77,18 @@ class Simulator(Protocol):
 
 
 def episode_seed(seed: int, stream: str, env_index: int, number: int) -> int:
-    """The seed of one episode: a hash, so that neither run seeds, streams nor environments overlap.
+    """The seed of one episode: a hash, so that run seeds, streams and environments do not overlap.
 
     Args:
         seed: of the run, below 2**64.
-        stream: what the environments are for, such as `train`.
+        stream: the use of the environments, such as `train`.
         env_index: of the sub-environment.
-        number: of the episode in this sub-environment, from 0; the first of those that are played on this seed.
+        number: of the episode in this sub-environment, from 0; the first one that is played with this seed.
 
     Returns:
-        An int in [0, 2**31): what every emulator and Gymnasium environment accepts.
+        An int in [0, 2**31), which every emulator and Gymnasium environment accepts.
     """
-    # Always five words: SeedSequence pads short input with zeros, so words of varying number could collide.
+    # Always five words: SeedSequence pads short input with zeros, so inputs of different lengths could collide.
     words = (seed & 0xFFFF_FFFF, seed >> 32, zlib.crc32(stream.encode()), env_index, number)
     return int(np.random.SeedSequence(words).generate_state(1)[0]) & 0x7FFF_FFFF
 
@@ -97,23 +97,23 @@ class VecEnv:
     """B environments that are stepped together and start the next episode by themselves.
 
     Each environment plays series of episodes: its random numbers are seeded when a series starts, from (run seed,
-    stream, environment, number of the first episode), and then run on. So a series is a function of its seed and
-    its actions, and `state` need hold no more than the numbers and actions of the running series.
+    stream, environment, number of the first episode), and not again within it. So a series is a function of its seed
+    and its actions, and `state` holds only the numbers and actions of the running series.
 
     Args:
         simulator: the environments.
         name: short, for display.
-        clips_rewards: whether the loss is to see only the sign of rewards; those given out are always raw.
+        clips_rewards: whether the loss sees only the sign of rewards; `step` always returns raw rewards.
         seed: of the run.
-        stream: what the environments are for.
-        first: number of the first of them among those of all workers.
-        reseed_after: a series ends with the episode that brings it to this many steps; 0: each episode is one.
+        stream: the use of the environments.
+        first: number of the first environment among those of all workers.
+        reseed_after: a series ends with the episode in which it reaches this number of steps; 0: after each episode.
 
     Attributes:
         num_envs: B.
         observation_space: of one environment.
         num_actions: actions are 0 to num_actions - 1.
-        frames_per_step: emulator frames in one step; 1 where there is no emulator.
+        frames_per_step: emulator frames in one step; 1 if there is no emulator.
     """
 
     def __init__(
@@ -150,10 +150,10 @@ class VecEnv:
         return self._observations
 
     def step(self, actions: np.ndarray) -> VecStep:
-        """Do actions [B] int; where an episode ends, the next one starts in the same step.
+        """Do actions [B] int; if an episode ends, the next one starts in the same step.
 
         Returns:
-            The outcome; its arrays are the caller's to keep.
+            The outcome; its arrays are not changed later.
 
         Raises:
             ValueError: if actions are not B integers in [0, num_actions).
@@ -182,7 +182,7 @@ class VecEnv:
         )
 
     def state(self) -> dict[str, np.ndarray]:
-        """All that decides what comes next: plain arrays, see `restore`."""
+        """All that determines the future of the environments, as plain arrays: see `restore`."""
         actions, lengths = self._log.pack()
         return {
             "episode_numbers": self._numbers.copy(),  # [B]
@@ -190,21 +190,21 @@ class VecEnv:
             "series_numbers": self._series.copy(),  # [B]: of the first episode
             "series_lengths": lengths,  # [B]
             "series_actions": actions,  # [sum of lengths]
-            "observation_digests": _digests(self._observations),  # [B]; by these a replay that went elsewhere is known
+            "observation_digests": _digests(self._observations),  # [B]; they reveal a replay that differs
         }
 
     def restore(self, state: Mapping[str, Any]) -> tuple[np.ndarray, int]:
-        """Go on exactly where `state` was taken, by playing the running series again.
+        """Continue exactly where `state` was taken, by replaying the running series.
 
-        An environment that is not where it was after that, since it is no function of its seed and actions, starts
-        its next episode instead.
+        An environment whose replay differs, since it is not a function of its seed and actions, starts its next
+        episode instead.
 
         Returns:
-            The current observations [B, *obs], and the number of environments that were not where they had been; if
-            it is 0 the observations are those of then, bit for bit.
+            The current observations [B, *obs], and the number of environments whose replay differed; if it is 0, the
+            observations have the same bits as when `state` was taken.
 
         Raises:
-            UserError: if the state is not one of this environment.
+            UserError: if the state does not belong to this environment.
         """
         arrays = read_state(state, self.num_envs, self.num_actions, self.name)
         numbers, returns, series, lengths, actions, digests = arrays.values()
@@ -232,7 +232,7 @@ class VecEnv:
         self.close()
 
     def _begin(self, numbers: np.ndarray) -> None:
-        """Stand before the first step of the series that start with the episodes `numbers` [B]."""
+        """Set the counters to the start of the series that begin with the episodes `numbers` [B]."""
         self._numbers, self._series = numbers.copy(), numbers.copy()
         self._seeds = np.array([self._series_seed(index) for index in range(self.num_envs)], np.int64)
         self._lives = np.zeros(self.num_envs, np.int32)
@@ -244,7 +244,7 @@ class VecEnv:
         return episode_seed(self._seed, self._stream, self._first + index, int(self._series[index]))
 
     def _checked(self, actions: np.ndarray) -> np.ndarray:
-        # The native environment waits for ever if one of its threads meets an action that does not exist.
+        # The native environment hangs if one of its threads gets an action that does not exist.
         actions = np.asarray(actions)
         if actions.shape != (self.num_envs,) or actions.dtype.kind not in "iu":
             raise ValueError(f"actions must be {self.num_envs} integers, not {actions.dtype} {actions.shape}")
@@ -260,7 +260,7 @@ class VecEnv:
                 seed=int(self._seeds[index]),
                 episode_return=float(self._returns[index]),
                 length=int(self._lengths[index]),
-                # The unit of published budgets: steps times skip, without the no-ops of the reset.
+                # as in published budgets: steps times frame skip, without the no-ops of the reset
                 frames=int(self._lengths[index]) * self.frames_per_step,
             )
             for index in np.flatnonzero(ended).tolist()
@@ -275,7 +275,7 @@ class VecEnv:
         return self._start(ended, seeded=seeded)
 
     def _start(self, due: np.ndarray, *, seeded: np.ndarray) -> np.ndarray:
-        """Start an episode in the environments `due` [B] bool, those `seeded` [B] bool among them with their seeds."""
+        """Start an episode in the environments `due` [B] bool; those also in `seeded` [B] bool take their seeds."""
         self._returns[due] = 0.0
         self._lengths[due] = 0
         if seeded.any():
@@ -285,7 +285,7 @@ class VecEnv:
         return observations
 
     def _replay(self) -> np.ndarray:
-        """Play the log. All its series end at its last row; until its own starts, an environment idles."""
+        """Replay the log. All series end at its last row; an environment idles until its own series starts."""
         rows, starts = self._log.aligned()
         ended = np.ones(self.num_envs, np.bool_)  # a simulator's first reset is of all environments, with seeds
         seeded = ended
@@ -303,10 +303,10 @@ class VecEnv:
 
 
 def read_state(state: Mapping[str, Any], num_envs: int, num_actions: int, name: str) -> dict[str, np.ndarray]:
-    """What `VecEnv.state` made, of so many environments of this name, looked through before it is used.
+    """A checked copy of the result of `VecEnv.state`, for `num_envs` environments of this name.
 
     Raises:
-        UserError: if it is of other environments, or contradicts itself.
+        UserError: if it belongs to other environments, or contradicts itself.
     """
     if set(state) != set(_STATE):
         _misfit(f"it holds {', '.join(sorted(state)) or 'nothing'}, not {', '.join(sorted(_STATE))}")
@@ -332,7 +332,7 @@ def read_state(state: Mapping[str, Any], num_envs: int, num_actions: int, name: 
 
 
 def _digests(observations: np.ndarray) -> np.ndarray:
-    """[B] uint64: of the bytes of each observation."""
+    """A hash of the bytes of each observation: [B] uint64."""
     hashes = [hashlib.blake2b(np.ascontiguousarray(x).tobytes(), digest_size=8).digest() for x in observations]
     return np.array([int.from_bytes(digest, "little") for digest in hashes], np.uint64)
 

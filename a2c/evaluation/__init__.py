@@ -1,1 +1,1 @@
-"""Whole games, their scores and protocols."""
+"""Evaluation on whole games: scores and protocols."""

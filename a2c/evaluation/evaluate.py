@@ -1,4 +1,4 @@
-"""Evaluation: play whole games, raw scores -> EvalResult."""
+"""Evaluation: plays whole games and returns their raw scores."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from a2c.run.files import write_result
 from a2c.run.lookup import check_trust, find_checkpoint
 from a2c.run.metrics import finite
 
-MAX_ENVS = 8  # games played at once; part of the protocol, since it decides each game's seed
+MAX_ENVS = 8  # games played in parallel; part of the protocol, since it determines each game's seed
 DEFAULT_EPISODES = 20
 
 
 class PlayedGame(NamedTuple):
-    """One whole game, and what it takes to play it again: its seed and its actions."""
+    """One whole game with its seed and its actions, enough to replay it."""
 
     episode: Episode
     actions: np.ndarray  # [episode.length] int32
@@ -34,7 +34,7 @@ class PlayedGame(NamedTuple):
 
 @dataclass(frozen=True)
 class EvalResult:
-    """The scores of whole games, and all that must be said with them."""
+    """The scores of whole games, with the protocol and all that is needed to interpret them."""
 
     env: str
     checkpoint: str
@@ -43,13 +43,13 @@ class EvalResult:
     policy: str  # "sampled" or "greedy"
     episodes: int
     mean: float
-    interval: tuple[float, float] | None  # of the mean, 95 % bootstrap over games; None below 5
+    interval: tuple[float, float] | None  # of the mean, 95 % bootstrap over games; None for fewer than 5 games
     standard_error: float | None
     median: float
     minimum: float
     maximum: float
-    human_normalized: float | None  # (mean - random) / (human - random), None where the game has no such scores
-    published: tuple[dict[str, Any], ...]  # A2C scores of others, only of the same protocol and policy
+    human_normalized: float | None  # (mean - random) / (human - random), None if the game has no such scores
+    published: tuple[dict[str, Any], ...]  # A2C scores of others, only with the same protocol and policy
     returns: tuple[float, ...]  # raw, undiscounted, in the order of `seeds`
     lengths: tuple[int, ...]  # agent steps
     seeds: tuple[int, ...]  # of each game
@@ -58,7 +58,7 @@ class EvalResult:
 
 
 def write_results(results: EvalResult | Sequence[EvalResult], path: Path) -> None:
-    """Write a result as a JSON object, or several as a list, whole or not at all.
+    """Write a result as a JSON object, or several as a list; all of the file or nothing.
 
     Raises:
         UserError: if the file cannot be written.
@@ -81,15 +81,15 @@ def evaluate(
     """Play whole games with the agent of a checkpoint.
 
     Args:
-        path: a checkpoint file, or a run folder, which means its latest good checkpoint.
+        path: a checkpoint file, or a run folder (its latest good checkpoint).
         episodes: number of games; each sub-environment's share is fixed in advance, so that short games are
             not over-represented. Default: the run's own, else 20.
-        greedy: the most probable action instead of a draw. Default: the run's own.
-        seed: of games and draws. Default: the run's own, so that a run's final evaluation is reproduced.
-        env_id: the environment that it is to be of; must be named where that is `module:Id`, since its code is run.
-        protocol: "deepmind" (no-ops) or "machado" (sticky actions), for Atari games. Default: as it was trained.
-        on_episode: called with each game that counts, as it ends.
-        warn: called with a sentence for each damaged checkpoint that was passed over.
+        greedy: take the most probable action instead of a draw. Default: the run's own.
+        seed: of games and draws. Default: the run's own, which reproduces the run's final evaluation.
+        env_id: the expected environment; required if it is a `module:Id`, since its code is run.
+        protocol: "deepmind" (no-ops) or "machado" (sticky actions), for Atari games. Default: as in training.
+        on_episode: called with each game that counts, when it ends.
+        warn: called with a sentence for each damaged checkpoint that was skipped.
 
     Raises:
         UserError: if there is no such checkpoint, or it does not fit.
@@ -105,7 +105,7 @@ def evaluate(
 
 
 def games_to_play(path: str | Path, *, env_id: str | None = None, protocol: str | None = None) -> int:
-    """How many games `evaluate` plays by default; raises what it would raise before the first."""
+    """The number of games that `evaluate` plays by default; raises its errors of checkpoint and protocol."""
     _, config = _load(path, env_id, protocol, lambda text: None)
     return config.evaluation.episodes or DEFAULT_EPISODES
 
@@ -119,7 +119,7 @@ def evaluate_policy(
     on_episode: Callable[[Episode], None] = lambda episode: None,
     on_step: Callable[[], None] = lambda: None,
 ) -> tuple[EvalResult, list[PlayedGame]]:
-    """The evaluation that `config.evaluation` asks for, with the policy as it stands; the rest as of `play`."""
+    """Run the evaluation of `config.evaluation` with the current policy; the other arguments as for `play`."""
     episodes, greedy = config.evaluation.episodes, config.evaluation.greedy
     with evaluation_envs(config, episodes, None) as envs:
         played = play(policy, envs, episodes, greedy=greedy, seed=config.seed, on_episode=on_episode, on_step=on_step)
@@ -136,25 +136,25 @@ def play(
     on_episode: Callable[[Episode], None] = lambda episode: None,
     on_step: Callable[[], None] = lambda: None,
 ) -> list[PlayedGame]:
-    """Play `episodes` whole games, the first ceil or floor(episodes / B) of every sub-environment.
+    """Play `episodes` whole games: the first ceil or floor(episodes / B) of every sub-environment.
 
     Args:
-        policy: who plays.
-        envs: fresh ones.
-        episodes: how many games.
-        greedy: the most probable action instead of a draw.
+        policy: the player.
+        envs: new environments, not yet reset.
+        episodes: number of games.
+        greedy: take the most probable action instead of a draw.
         seed: of the draws.
-        on_episode: called with each game that counts, as it ends.
-        on_step: called before each step; may raise to stop it all.
+        on_episode: called with each game that counts, when it ends.
+        on_step: called before each step; may raise to stop the evaluation.
 
     Returns:
-        The games by sub-environment, then by number: a function of the weights and the seeds alone.
+        The games by sub-environment, then by number: a function of the weights and the seeds only.
     """
     b = envs.num_envs
     quota = np.array([episodes // b + (i < episodes % b) for i in range(b)])
     action_seed = stream_seed(seed, "evaluation actions")
     played: list[PlayedGame] = []
-    running: list[list[int]] = [[] for _ in range(b)]  # the actions of the games under way
+    running: list[list[int]] = [[] for _ in range(b)]  # the actions of the running games
     observations = envs.reset()
     draws = 0
     while len(played) < episodes:
@@ -179,14 +179,14 @@ def play(
 def _load(
     path: str | Path, env_id: str | None, protocol: str | None, warn: Callable[[str], None]
 ) -> tuple[Saved, Config]:
-    """A checkpoint, and its configuration as it is to be evaluated."""
+    """A checkpoint, and its configuration for the evaluation."""
     saved = find_checkpoint(Path(path), warn)
     check_trust(saved, env_id)
     return saved, _under(protocol, saved.config)
 
 
 def _under(protocol: str | None, config: Config) -> Config:
-    """The configuration with what a protocol says of the environment."""
+    """The configuration with the environment settings of a protocol."""
     if protocol is None:
         return config
     if protocol not in PROTOCOLS:
@@ -201,8 +201,8 @@ def _seed(config: Config, seed: int | None) -> int:
 
 
 def evaluation_envs(config: Config, episodes: int, seed: int | None) -> VecEnv:
-    """The environments of so many games; the seed is the run's own where none is given."""
-    # every game on a seed of its own, so that it can be played again alone
+    """The environments for `episodes` games; the seed is the run's own if none is given."""
+    # every game has its own seed, so that it can be replayed alone
     env = config.env.model_copy(update={"num_envs": min(episodes, MAX_ENVS), "reseed_after": 0})
     return make_vec_env(env, seed=_seed(config, seed), stream="evaluation")
 

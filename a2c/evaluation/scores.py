@@ -1,4 +1,4 @@
-"""What the scores of an agent's games say: pure functions of numbers, no games are played here."""
+"""Statistics of an agent's scores, and published scores to compare with. Pure functions; plays no games."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from scipy.special import ndtr, stdtrit
 from a2c.config import EnvConfig
 
 RESAMPLES = 10_000
-FEWEST = 5  # games; with normal scores the interval of 2, 3, 4, 5 games covers the mean in 51, 76, 89, 92 %
+FEWEST = 5  # games; for normal scores the interval of 2, 3, 4, 5 games covers the mean in 51, 76, 89, 92 % of cases
 
 
 class Source(NamedTuple):
-    """Where A2C scores were published."""
+    """A publication of A2C scores."""
 
     citation: str
     protocol: str  # of PROTOCOLS
     env_steps: int  # of training, agent steps
-    games: str  # that the score is the mean of
+    games: str  # the games that the score is the mean of
 
 
-# What an evaluation takes from outside the agent, by the name of the protocol.
+# The environment settings of each evaluation protocol.
 PROTOCOLS: Mapping[str, Mapping[str, float]] = {
-    # Mnih et al. 2015: up to 30 no-ops at the start are all that is random
+    # Mnih et al. 2015: only the number of no-ops at the start, up to 30, is random
     "deepmind": {"sticky_action_probability": 0.0, "noop_max": 30, "max_frames_per_episode": 108_000},
     # Machado et al. 2018, arXiv 1709.06009
     "machado": {"sticky_action_probability": 0.25, "noop_max": 0, "max_frames_per_episode": 108_000},
 }
-# The columns of envs/atari_scores.csv, which says where they were read. All are of the sampled policy.
+# The columns of envs/atari_scores.csv, which names their sources. All are of the sampled policy.
 PUBLISHED: Mapping[str, Source] = {
     "ppo_paper_a2c_10m": Source(
         "Schulman et al. 2017, arXiv 1707.06347, Table 6", "deepmind", 10_000_000, "last 100 of training, 3 seeds"
@@ -49,14 +49,14 @@ PUBLISHED: Mapping[str, Source] = {
 
 
 class Reference(NamedTuple):
-    """A published score to stand beside one of ours, of the same protocol."""
+    """A published score to compare with one of ours, of the same protocol."""
 
     score: float
     source: Source
 
 
 def protocol_name(env: EnvConfig) -> str | None:
-    """The name of the protocol that an Atari environment follows, None where it is another."""
+    """The name of the protocol that an Atari environment follows, or None if it follows none."""
     if env.frame_skip != 4:
         return None
     named = (name for name, rules in PROTOCOLS.items() if all(getattr(env, key) == rules[key] for key in rules))
@@ -64,26 +64,26 @@ def protocol_name(env: EnvConfig) -> str | None:
 
 
 def references(scores: Mapping[str, float], protocol: str | None, *, greedy: bool) -> tuple[Reference, ...]:
-    """The published scores that may stand beside one of ours: those of the same protocol and policy.
+    """The published scores comparable with ours: those of the same protocol and policy.
 
     Args:
         scores: of one game, by the columns of `PUBLISHED`.
-        protocol: of ours.
-        greedy: whether ours is of the greedy policy, of which nothing is published.
+        protocol: of our score.
+        greedy: whether our score is of the greedy policy, for which none is published.
     """
     named = ((PUBLISHED[column], score) for column, score in scores.items())
     return tuple(Reference(score, source) for source, score in named if source.protocol == protocol and not greedy)
 
 
 def mean_interval(scores: npt.ArrayLike, *, seed: int = 0) -> tuple[float, float] | None:
-    """The 95 % bootstrap interval of the mean over games, None below 5: of so few it would cover the mean too rarely.
+    """The 95 % bootstrap interval of the mean over games; None for fewer than 5, which cover the mean too rarely.
 
-    The expanded percentile interval of Hesterberg 2015, arXiv 1411.5279: percentiles further out for few games, as
-    Student's t asks for. With 20 games of simulated scores it covered the mean in 92 to 95 % of 400 samples; where one
-    game in twenty is far off, as with a good Pong player, in 85 %: then play more games.
+    The expanded percentile interval of Hesterberg 2015, arXiv 1411.5279: for few games it takes more extreme
+    percentiles, according to Student's t. With 20 games of simulated scores it covered the mean in 92 to 95 % of 400
+    samples; if one game in twenty is an outlier, as with a good Pong player, in 85 %: then play more games.
 
     Args:
-        scores: [games], of independent games of one agent: it is about other games, not about other training seeds.
+        scores: [games], of independent games of one agent: the interval covers other games, not other training seeds.
         seed: of the draws.
     """
     games = np.asarray(scores, np.float64)

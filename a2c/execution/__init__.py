@@ -1,1 +1,1 @@
-"""How the maths is executed: compiled functions, numerics, threads, replicas, machines."""
+"""Execution: compiled functions, numerics, threads, replicas, machines."""

@@ -1,6 +1,6 @@
-"""The processes that train one network together: who they are, and whether all of them are there.
+"""The worker processes that train one network together: their addresses, and a check that all can be reached.
 
-Whatever starts them says who they are: TF_CONFIG (Kubeflow, Ray, `a2c launch`) or the variables of a SLURM step.
+Each worker reads them from TF_CONFIG (Kubeflow, Ray, `a2c launch`) or from the variables of a SLURM step.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any, Literal, NoReturn
 
 from a2c.config import UserError, shown
 
-CONNECT_SECONDS = 1.0  # for one attempt; a host that is down does not even refuse
+CONNECT_SECONDS = 1.0  # for one attempt; a host that is down does not answer at all
 PAUSE_SECONDS = 0.1  # between two attempts
 ATTEMPTS = 64  # at a time
-NAMED = 5  # workers that a sentence names, at most
+NAMED = 5  # workers named in an error, at most
 
-LAUNCHED = "A2C_LAUNCHED"  # in the environment of workers that `a2c launch` has started
+LAUNCHED = "A2C_LAUNCHED"  # in the environment of workers started by `a2c launch`
 
-_JOBS = ("chief", "worker")  # in this order TensorFlow counts them
+_JOBS = ("chief", "worker")  # in TensorFlow's order
 _EXAMPLE = '{"cluster": {"worker": ["host1:2222", "host2:2222"]}, "task": {"type": "worker", "index": 0}}'
 _ADDRESS = re.compile(r"(?P<host>\[[0-9a-f:.]+\]|[\w-]{1,63}(\.[\w-]{1,63})*):(?P<port>[1-9]\d{0,4})", re.A | re.I)
 _STEP = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE")
@@ -32,7 +32,7 @@ _STEP = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST", "SLURM_S
 
 @dataclass(frozen=True)
 class Cluster:
-    """All workers, and which of them this process is."""
+    """All workers, and the index of this process."""
 
     addresses: tuple[str, ...]  # host:port, the chief first
     index: int  # of this process
@@ -40,11 +40,11 @@ class Cluster:
 
     @property
     def size(self) -> int:
-        """Workers, the chief among them."""
+        """Number of workers, including the chief."""
         return len(self.addresses)
 
     def resolver(self) -> Any:
-        """TensorFlow's own reader of the same variables, for a `tf.distribute.MultiWorkerMirroredStrategy`."""
+        """TensorFlow's resolver for the same variables, for a `tf.distribute.MultiWorkerMirroredStrategy`."""
         if self.source == "SLURM":
             return _slurm_resolver()
         import tensorflow as tf
@@ -52,16 +52,16 @@ class Cluster:
         return tf.distribute.cluster_resolver.TFConfigClusterResolver()
 
     def meet(self, seconds: float) -> None:
-        """Wait until every worker can be reached; call it right before TensorFlow is to take this worker's port.
+        """Wait until every worker can be reached; call it right before TensorFlow takes this worker's port.
 
-        TensorFlow would wait for them too, but for an hour, silently, deaf to Ctrl-C and SIGTERM, and it shares a
-        port that another program of its kind has taken.
+        TensorFlow would wait too, but silently, for an hour, ignoring Ctrl-C and SIGTERM; and it shares a port that
+        another TensorFlow program has taken.
 
         Args:
             seconds: how long to try.
 
         Raises:
-            UserError: if this worker's port is taken, or some cannot be reached in that time.
+            UserError: if this worker's port is taken, or if a worker cannot be reached in that time.
         """
         deadline = time.monotonic() + seconds
         absent = {i: "" for i in range(self.size) if i != self.index}
@@ -69,7 +69,7 @@ class Cluster:
             while absent := {i: why for i, why in zip(absent, pool.map(self._obstacle, absent), strict=True) if why}:
                 if time.monotonic() >= deadline:
                     raise UserError(self._not_met(absent, seconds))
-                # the pause: ended by whoever calls, since it may be who we wait for; to be let in is all a caller needs
+                # a pause that any connection ends, since it may come from a missing worker; callers send no data
                 with suppress(TimeoutError, ConnectionError):
                     door.accept()[0].close()
 
@@ -115,20 +115,20 @@ def find_cluster() -> Cluster:
 
 
 def listen(port: int) -> socket.socket:
-    """Open a port on all interfaces, since the name in an address need not be one of this machine's; 0: a free one."""
+    """Open a port (0: any free one) on all interfaces, since an address may name a host other than this machine's."""
     both = socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if both else socket.AF_INET
-    # all workers, and the probes of whatever runs them, may call before the first one is let in
+    # all workers, and health probes, may connect before the first connection is accepted
     return socket.create_server(("", port), family=family, dualstack_ipv6=both, backlog=socket.SOMAXCONN)
 
 
 def obstacle(address: str) -> str:
-    """What keeps us from connecting to an address; empty where nothing does."""
+    """The reason why an address cannot be reached; empty if it can."""
     try:
         with socket.create_connection(_split(address), CONNECT_SECONDS) as line:
-            # where nobody listens, the system may give the calling end that very port: then we have called ourselves
+            # if nobody listens, the system may give our own socket this port: then we have connected to ourselves
             return "Connection refused" if line.getsockname() == line.getpeername() else ""
-    except OSError as error:  # also a name that is not known yet: Kubernetes tells them late
+    except OSError as error:  # also a name that is not known yet: Kubernetes publishes names late
         return error.strerror or str(error)
 
 
@@ -189,7 +189,7 @@ def _read_index(task: dict[str, Any], jobs: dict[str, list[str]]) -> int:
         _refuse(f" has task.type={shown(job)}, which should be chief or worker: evaluation is done by the chief here")
     if job not in jobs:
         _refuse(f" has task.type={job}, and its cluster has no {job}")
-    if type(index) is not int or not 0 <= index < len(jobs[job]):  # true is no index
+    if type(index) is not int or not 0 <= index < len(jobs[job]):  # excludes bool
         allowed = f"from 0 to {len(jobs[job]) - 1}" if len(jobs[job]) > 1 else "0"
         _refuse(f" has task.index={shown(index)}, which should be {allowed} for a {job} of its cluster")
     return index + 1 if job == "worker" and "chief" in jobs else index
@@ -233,20 +233,20 @@ def _slurm_resolver() -> Any:
     import tensorflow as tf
 
     class Resolver(tf.distribute.cluster_resolver.SlurmClusterResolver):
-        """TensorFlow's own, mended in two points."""
+        """TensorFlow's resolver with two fixes."""
 
         def num_accelerators(self, *_: object, **__: object) -> dict[str, int]:
-            # it asks nvidia-smi, and fails on machines without GPUs: each worker has those that it sees
+            # the original asks nvidia-smi, and fails on machines without GPUs: count the GPUs that this worker sees
             return {"GPU": len(tf.config.get_visible_devices("GPU"))}
 
         def _resolve_own_rank(self) -> int:
-            # it takes SLURM's, though it lists nodes by name, n10 before n9, and fills one after the other
+            # the original takes SLURM's rank, but lists nodes by name, n10 before n9, and fills them one by one
             node, place = os.environ.get("SLURMD_NODENAME"), os.environ.get("SLURM_LOCALID")
             if node is None or place is None:
                 return int(os.environ["SLURM_PROCID"])
             before: int = sum(n for name, n in self._resolve_task_configuration().items() if name < node)
             return before + int(place)
 
-    # one GPU a worker, which nobody counts or sets: with none its arithmetic would fail
+    # one GPU per worker, not used for anything: with none, the resolver's arithmetic would fail
     workers = int(os.environ["SLURM_STEP_NUM_TASKS"])
     return Resolver(gpus_per_node=workers, gpus_per_task=1, auto_set_gpu=False)

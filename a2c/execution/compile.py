@@ -1,4 +1,4 @@
-"""Functions of tensors as a mode executes them: eager, graph or xla, each with one fixed signature."""
+"""Functions of tensors, executed as eager, graph or xla, each with one fixed signature."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from a2c.execution.runtime import graph_rewrites, sees_gpu
 
-Tap = Callable[[str, tf.Tensor], tf.Tensor]  # is shown each named stage of a computation, and returns what goes on
+Tap = Callable[[str, tf.Tensor], tf.Tensor]  # gets each named stage of a computation; its result is used instead
 
 
 def untapped(stage: str, tensor: tf.Tensor) -> tf.Tensor:
@@ -20,14 +20,14 @@ def untapped(stage: str, tensor: tf.Tensor) -> tf.Tensor:
 
 
 class Compiled:
-    """`function` as `mode` executes it, traced when it is first called.
+    """A function that is compiled as `mode` says, traced at the first call.
 
-    There is one trace and never another: what does not fit `signature` raises a ValueError.
+    It is traced only once: inputs that do not fit `signature` raise a ValueError.
 
     Args:
         function: from tensors to tensors, in any structure.
-        mode: "graph" compiles with tf.function, "xla" with XLA besides, "eager" runs op by op.
-        signature: a TensorSpec for each tensor that it takes, in any structure.
+        mode: "graph" compiles with tf.function, "xla" also with XLA, "eager" runs op by op.
+        signature: a TensorSpec for each input tensor, in any structure.
         as_operation: call a graph as one operation if possible, see `_as_operation`.
     """
 
@@ -39,7 +39,7 @@ class Compiled:
         self._specs = tf.nest.flatten(signature)
         self._admit: Callable[[Any], Any] = tf.convert_to_tensor
         self._trace: Callable[..., Any] | None = None
-        self._tracing = threading.Lock()  # groups of environments call it from threads of their own
+        self._tracing = threading.Lock()  # the threads of several groups of environments may call it
 
     def __call__(self, *inputs: Any) -> Any:
         """The outputs of the function."""
@@ -49,19 +49,19 @@ class Compiled:
         return self.execute(*[_fitting(self._admit(x), spec) for x, spec in tensors])
 
     def trace(self) -> None:
-        """Trace it now, unless that was done."""
+        """Trace it now, if that was not done yet."""
         with self._tracing:
             self._trace = self._trace or self._traced()
 
     def execute(self, *tensors: Any) -> Any:
-        """The outputs, of flat tensors that fit: what there is to time."""
+        """The outputs for flat tensors that fit the signature, without checks: the part to time."""
         return self._trace(*tensors)  # type: ignore[misc]
 
     def _traced(self) -> Callable[..., Any]:
         if self.mode == "eager":
             return self._flat
-        # the trace itself: called with flat tensors it takes half the time of tf.function, which looks for it first
-        # without AutoGraph, which nothing here needs and whose conversion takes half of the time
+        # call the trace itself: with flat tensors it takes half the time of tf.function, which looks up the trace first
+        # no AutoGraph: nothing here needs it, and its conversion takes half of the time
         compiled = tf.function(self._flat, input_signature=self._specs, jit_compile=self.mode == "xla", autograph=False)
         trace: Callable[..., Any] = compiled.get_concrete_function()
         if self.mode == "graph" and self.as_operation and not sees_gpu():
@@ -74,13 +74,13 @@ class Compiled:
 
 
 def _as_operation(trace: Any, name: str) -> Callable[..., Any]:
-    """A trace in the form of one operation on flat tensors or arrays, for what is called at every step.
+    """A trace as one operation on flat tensors or arrays, for functions that are called at every step.
 
-    The call costs a fifth. And where no control flow is in it, all of it runs in the calling thread, on that thread's
-    core, one operation after the other; as a function it is handed to a thread of TensorFlow's, which has to be woken,
-    on any core. With control flow (an update has a tf.cond) it has TensorFlow's threads, and its parts run at a time.
+    The call takes a fifth of the time. Without control flow, all operations run in sequence in the calling thread, on
+    its core; a function would run in a TensorFlow thread that must be woken, on any core. With control flow (an update
+    has a tf.cond), it runs in TensorFlow's threads, its parts in parallel.
 
-    No gradient goes through it, an error in it names no line, and TensorFlow keeps it until the process ends.
+    No gradient flows through it, its errors name no line, and TensorFlow keeps it until the process ends.
     """
     captured, dtypes, rewrites = trace.captured_inputs, [output.dtype for output in trace.outputs], graph_rewrites()
 
@@ -94,10 +94,10 @@ def _as_operation(trace: Any, name: str) -> Callable[..., Any]:
 
 
 def _array_or_tensor(value: Any) -> Any:
-    """An operation reads an array where it is, and is done with it when it returns; a tensor is a copy of a copy.
+    """Pass arrays through, since an operation reads them without a copy; a conversion to a tensor costs two copies.
 
-    So no function may return what it was given, or keep it in a variable: that would change as the array does. (An
-    array is copied once where it is not contiguous, or starts at no multiple of 64 bytes.)
+    So no function may return an input or keep it in a variable: it would change with the array. (An array is copied
+    once if it is not contiguous or not aligned to 64 bytes.)
     """
     return value if isinstance(value, np.ndarray) else tf.convert_to_tensor(value)
 

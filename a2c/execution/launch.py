@@ -1,4 +1,4 @@
-"""Starts the workers of a cluster on this machine, each with a share of its cores, and ends them together."""
+"""Starts the workers of a cluster on this machine, each on its share of the cores, and ends them together."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import IO
 from a2c.execution.cluster import LAUNCHED, listen
 
 POLL_SECONDS = 0.1
-GRACE_SECONDS = 60.0  # for the others to notice that a worker has failed, as TensorFlow tells them
+GRACE_SECONDS = 60.0  # for the others to learn from TensorFlow that a worker has failed
 OURSELVES = (sys.executable, "-m", "a2c")
 
 
@@ -26,16 +26,16 @@ class Worker:
     """One process of the cluster.
 
     Args:
-        index: its place among the workers; 0 is the chief, which has our output streams.
-        command: what it runs.
-        tf_config: tells it who it is.
-        cores: those it may run on.
+        index: its number; 0 is the chief, which inherits our output streams.
+        command: the command that it runs.
+        tf_config: its TF_CONFIG.
+        cores: the cores it may run on.
     """
 
     def __init__(self, index: int, command: Sequence[str], tf_config: str, cores: Sequence[int]) -> None:
         self.index = index
         with _pinned(cores):
-            # in a session of its own: Ctrl-C reaches this process alone, which passes it on
+            # in a new session: Ctrl-C reaches only this process, which passes it on
             self.process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -49,30 +49,30 @@ class Worker:
 
     @property
     def code(self) -> int | None:
-        """The code it ended with, as of a shell; None while it runs."""
+        """Its exit code as in a shell; None while it runs."""
         code = self.process.poll()
         return 128 - code if code is not None and code < 0 else code
 
     def kill(self) -> None:
-        """At once, with whatever it has started itself."""
+        """Kill it at once, with its process group."""
         if self.code is None:
             os.killpg(self.process.pid, signal.SIGKILL)
 
     def end(self) -> None:
-        """Leave nothing of it behind."""
+        """Kill it and clean up."""
         self.kill()
         self.process.wait()
-        self.forwarder.join(timeout=1)  # longer only where something that outlives it has its output
+        self.forwarder.join(timeout=1)  # it would take longer only if a surviving process holds the output pipe
 
 
 class Crew:
-    """All workers of a cluster, as they run and end.
+    """All running workers of a cluster.
 
     Args:
-        workers: filled by whoever starts them.
-        signals: those that have come so far; grows.
+        workers: the caller fills this list.
+        signals: the signals received so far; grows.
         grace: seconds for the others to end after one has failed.
-        warn: told what nobody else says.
+        warn: called with a sentence for each event that no worker reports itself.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Crew:
         self.passed_on = 0
 
     def wait(self) -> int:
-        """Until all have ended; the exit code of all."""
+        """Wait until all have ended; returns the common exit code, see `launch`."""
         while running := [worker for worker in self.workers if worker.code is None]:
             self._pass_on(running)
             self._note_failure()
@@ -116,7 +116,7 @@ class Crew:
             return
         self.deadline = time.monotonic() + self.grace
         number = -self.failed.process.returncode
-        if number > 0 and not self.signals:  # it could not say it itself
+        if number > 0 and not self.signals:  # a killed worker could not report it
             self.warn(f"worker {self.failed.index} was ended by signal {number} ({signal.strsignal(number)}).")
 
     def _give_up(self, running: Sequence[Worker]) -> None:
@@ -136,19 +136,19 @@ def launch(
 ) -> int:
     """Run one command in every worker of a new cluster on this machine, and wait for all of them.
 
-    A signal to end is passed on to all; a second one kills them. Where one fails, the others are killed if they have
-    not ended by themselves after a while.
+    A signal to end is passed on to all; a second one kills them. If one fails, the others are killed unless they end
+    by themselves within `grace` seconds.
 
     Args:
-        arguments: of the command; `train` is given --strategy multiworker where it names none.
+        arguments: of the command; `train` gets --strategy multiworker if they name no strategy.
         workers: how many.
-        command: what the arguments are for.
-        grace: seconds that the others get.
-        warn: told which worker was ended by a signal, and which did not notice that another had failed.
+        command: the command that gets the arguments.
+        grace: seconds for the others to end after one has failed.
+        warn: called with a sentence for each worker that a signal ended, or that was killed after `grace`.
 
     Returns:
-        The exit code: 0 where all workers gave 0; else 128 + the signal that was passed on; else the code of the
-        worker that failed first.
+        The exit code: 0 if all workers returned 0; else 128 + the signal that was passed on, if any; else the code of
+        the worker that failed first.
     """
     crew: list[Worker] = []
     with _noted_signals() as signals:
@@ -168,15 +168,15 @@ def _with_strategy(arguments: Sequence[str]) -> list[str]:
 
 
 def _tf_configs(workers: int) -> list[str]:
-    with ExitStack() as doors:  # all open at a time, so that no port is found twice
+    with ExitStack() as doors:  # all open at the same time, so that the ports differ
         ports = [doors.enter_context(listen(0)).getsockname()[1] for _ in range(workers)]
     cluster = {"worker": [f"127.0.0.1:{port}" for port in ports]}
     return [json.dumps({"cluster": cluster, "task": {"type": "worker", "index": i}}) for i in range(workers)]
 
 
 def _shares(workers: int) -> list[list[int]]:
-    """Neighbouring cores for each worker, since they share caches; one core for several where there are too few."""
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []  # macOS pins nobody
+    """Neighbouring cores for each worker, since they share caches; if there are too few, workers share cores."""
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []  # macOS has no pinning
     if workers > len(cores):
         return [cores[i % len(cores) :][:1] if cores else [] for i in range(workers)]
     return [cores[len(cores) * i // workers : len(cores) * (i + 1) // workers] for i in range(workers)]
@@ -184,7 +184,7 @@ def _shares(workers: int) -> list[list[int]]:
 
 @contextmanager
 def _pinned(cores: Sequence[int]) -> Iterator[None]:
-    """Processes started meanwhile are born on these cores: TensorFlow and we count them for one thread per core."""
+    """Pin processes started in this block to these cores: TensorFlow and a2c count them for one thread per core."""
     if not cores:
         yield
         return
@@ -198,7 +198,7 @@ def _pinned(cores: Sequence[int]) -> Iterator[None]:
 
 @contextmanager
 def _noted_signals() -> Iterator[list[int]]:
-    """The signals to end that come meanwhile, in a list that grows."""
+    """A list that collects the signals to end received in this block."""
     noted: list[int] = []
 
     def note(number: int, _: FrameType | None) -> None:
@@ -217,5 +217,5 @@ def _noted_signals() -> Iterator[list[int]]:
 
 def _forward(pipe: IO[bytes] | None, prefix: str) -> None:
     for line in pipe or ():
-        with suppress(OSError):  # our reader is gone: the pipe is emptied all the same, or its writer would wait
+        with suppress(OSError):  # our reader is gone: empty the pipe anyway, otherwise its writer would block
             os.write(2, prefix.encode() + line.rstrip(b"\n") + b"\n")

@@ -1,4 +1,4 @@
-"""What the system says about the processor, memory and graphics cards of this machine."""
+"""Facts about the processor, memory and graphics cards of this machine."""
 
 from __future__ import annotations
 
@@ -9,40 +9,40 @@ from contextlib import suppress
 from pathlib import Path
 
 _CPUINFO = Path("/proc/cpuinfo")
-_NVIDIA, _DISPLAY = "0x10de", "0x03"  # PCI vendor, and how the class of a display controller begins
+_NVIDIA, _DISPLAY = "0x10de", "0x03"  # PCI vendor, and prefix of the class of display controllers
 
 
 def processor() -> str:
-    """Its name; on x86, where Linux says, with family and model: a hypervisor may give many the same name."""
+    """Its name; on Linux on x86 with family and model: a hypervisor may give many processors the same name."""
     name = _cpuinfo("model name") or platform.processor() or platform.machine()
     family, model = _cpuinfo("cpu family"), _cpuinfo("model")
     return f"{name}, family {family} model {model}" if family and model else name
 
 
 def processor_features() -> frozenset[str]:
-    """What it can do, in Linux's names; empty where the system does not say."""
+    """Its instruction set features, by Linux's names; empty if the system does not list them."""
     return frozenset((_cpuinfo("flags") or _cpuinfo("Features")).split())
 
 
 def allowed_cores() -> int:
-    """Cores this process may run on, which TensorFlow counts for its threads, and we for ale-py's."""
+    """The number of cores this process may run on: the default for TensorFlow's and ale-py's threads."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def core_numbers() -> list[int]:
-    """The numbers of those cores, in order; none where the system does not let a thread be kept on one of them."""
+    """The numbers of the cores this process may run on, sorted; empty if the system cannot pin threads."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
 def stay_on(core: int | None) -> None:
-    """Keep the calling thread on one core, None = any; where that core is no longer to be had, on any."""
+    """Pin the calling thread to a core; does nothing for None, or if the core is no longer available."""
     if core is not None:
         with suppress(OSError):
             os.sched_setaffinity(0, {core})
 
 
 def core_quota(cgroup: Path = Path("/sys/fs/cgroup")) -> float:
-    """Cores' worth of time that a container's limit (cgroup version 2 or 1) leaves, which nobody counts; else inf."""
+    """The CPU limit of a container in cores (cgroup version 2 or 1), which core counts ignore; inf if none."""
     quota, period = [*_words(cgroup / "cpu.max"), "max", "max"][:2]
     if quota == "max":
         quota, period = ("".join(_words(cgroup / f"cpu/cpu.cfs_{name}_us")[:1]) or "-1" for name in ("quota", "period"))
@@ -50,7 +50,7 @@ def core_quota(cgroup: Path = Path("/sys/fs/cgroup")) -> float:
 
 
 def free_memory(cgroup: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Bytes that can be had without swapping, a container's limit heeded; None where the system does not say."""
+    """Bytes available without swapping, within a container's limit (cgroup 2); None if the system does not say."""
     meminfo = Path("/proc/meminfo")
     lines = meminfo.read_text().splitlines() if meminfo.exists() else []
     free = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")]
@@ -76,5 +76,5 @@ def _cpuinfo(name: str) -> str:
 def _words(file: Path) -> list[str]:
     try:
         return file.read_text().split()
-    except OSError:  # not there, or not for us
+    except OSError:  # missing or not readable
         return []

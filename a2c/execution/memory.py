@@ -1,4 +1,4 @@
-"""What a configuration would ask of the machine's memory, told before any of it is taken."""
+"""Checks that a configuration fits the machine's memory, before any of it is allocated."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Any
 
 from a2c.config import Config, UserError
 
-COPIES = 4  # of every weight: itself, its gradient, and the optimizer's averages, of which Adam has two
+COPIES = 4  # of every weight: itself, its gradient, and the optimizer's averages (two for Adam)
 
 
 def physical_memory() -> int:
-    """Bytes of this machine."""
+    """Bytes of memory of this machine."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def refuse_huge_rollout(config: Config, observation_space: Any, *, memory: int | None = None) -> None:
-    """Refuse a rollout whose observations alone are more than there is memory.
+    """Check that the observations of a rollout fit in memory.
 
     Args:
         config: of the run.
         observation_space: Gymnasium Box of one observation.
-        memory: bytes there are; by default this machine's.
+        memory: bytes available; default: this machine's.
 
     Raises:
-        UserError: naming the keys and sizes.
+        UserError: if not; it names the keys and sizes.
     """
     memory = physical_memory() if memory is None else memory
     steps = config.algorithm.rollout_length * config.env.num_envs  # of this process
@@ -40,14 +40,14 @@ def refuse_huge_rollout(config: Config, observation_space: Any, *, memory: int |
 
 
 def refuse_huge_network(shapes: list[tuple[int, ...]], *, memory: int | None = None) -> None:
-    """Refuse a network that cannot be trained in the memory there is.
+    """Check that a network can be trained in memory.
 
     Args:
         shapes: of its weights, float32.
-        memory: bytes there are; by default this machine's.
+        memory: bytes available; default: this machine's.
 
     Raises:
-        UserError: naming the keys and sizes.
+        UserError: if not; it names the keys and sizes.
     """
     memory = physical_memory() if memory is None else memory
     weights = sum(math.prod(shape) for shape in shapes)

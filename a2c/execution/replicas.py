@@ -1,8 +1,7 @@
-"""Replicas: copies of the network that learn from one joint batch, on the devices of one process or of many.
+"""Replicas: copies of the network that learn from one joint batch, on the devices of one or several processes.
 
-TensorFlow's own engine, tf.distribute, holds the copies and adds up their gradients. Each replica has its slice of the
-environments. N workers with B environments each are one run of N x B: rows w B to (w + 1) B of the joint batch are
-those of worker w.
+tf.distribute holds the copies and adds up their gradients. Each replica has its slice of the environments. N workers
+with B environments each are one run of N x B: worker w has rows w B to (w + 1) B of the joint batch.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ import tensorflow as tf
 from a2c.config import Config, CrashError, RuntimeConfig, UserError, changed, dotted, dump_config
 from a2c.execution.cluster import find_cluster
 
-FORMING_SECONDS = 60  # for TensorFlow to connect workers that have met; it would wait an hour
-WISHES = 2  # see `consult`
+FORMING_SECONDS = 60  # for TensorFlow to connect workers after `Cluster.meet`; by itself it waits an hour
+WISHES = 2  # number of flags in `consult`
 
 
 class Replicas:
-    """The replicas of this process among all those of a run.
+    """The replicas of this process among all replicas of a run.
 
     Args:
-        strategy: TensorFlow's; None for one replica alone, where every method is as good as free.
-        workers: processes.
-        index: of this one among them; 0 is the chief, which alone reads and writes the run's folder.
+        strategy: a tf.distribute strategy; None for a single replica, which makes every method nearly free.
+        workers: number of processes.
+        index: of this process; only 0, the chief, reads and writes the run's folder.
         local: replicas in each process.
     """
 
@@ -56,23 +55,23 @@ class Replicas:
         return self.index == 0
 
     def scope(self) -> contextlib.AbstractContextManager[Any]:
-        """Within it variables are made once on each replica, on all with the chief's values."""
+        """In this context, variables are created on every replica, with the chief's values."""
         return contextlib.nullcontext() if self.strategy is None else self.strategy.scope()
 
     # --- inside a compiled function ---------------------------------------------------------------------------
 
     def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function on every replica of this process, each time with all of the arguments."""
+        """Call a function on every replica of this process, each time with all arguments."""
         return function(*arguments) if self.strategy is None else self.strategy.run(function, arguments)
 
     def first(self, values: Any) -> Any:
-        """What `run` brought back from the first replica of this process."""
+        """The results of `run` from the first replica of this process."""
         if self.strategy is None:
             return values
         return tf.nest.map_structure(lambda value: self.strategy.experimental_local_results(value)[0], values)
 
     def joined(self, values: Any) -> Any:
-        """What `run` brought back from all replicas of this process, one after the other along the first axis."""
+        """The results of `run` from all replicas of this process, concatenated along the first axis."""
         if self.strategy is None:
             return values
         return tf.nest.map_structure(
@@ -80,7 +79,7 @@ class Replicas:
         )
 
     def slice(self, tensor: tf.Tensor, *, axis: int) -> tf.Tensor:
-        """In `run`: this replica's share of what this process has along an axis."""
+        """In `run`: this replica's share of a tensor of this process, along an axis."""
         if self.local == 1:
             return tensor
         begin, size = [0] * len(tensor.shape), tensor.shape.as_list()
@@ -89,7 +88,7 @@ class Replicas:
         return tf.slice(tensor, begin, size)
 
     def rows(self, tensor: tf.Tensor, rows: int) -> tf.Tensor:
-        """In `run`: this replica's rows, of as many on every replica, in a tensor of the joint batch."""
+        """In `run`: this replica's rows (`rows` per replica) of a tensor of the joint batch."""
         return tensor if self.total == 1 else tensor[self._replica() * rows :][:rows]
 
     def mean(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
@@ -98,7 +97,7 @@ class Replicas:
             return list(tensors)
         riders = [self._wishes.read_value()] if self.workers > 1 else []
         together = [*tensors, *riders]
-        # one message for all of them: each costs its latency
+        # one message for all tensors, since each message costs its latency
         flat = tf.concat([tf.reshape(tensor, [-1]) for tensor in together], axis=0)
         flat = _context().all_reduce(tf.distribute.ReduceOp.MEAN, flat)
         parts = tf.split(flat, [tensor.shape.num_elements() for tensor in together])
@@ -107,15 +106,15 @@ class Replicas:
         return [tf.reshape(part, tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
 
     def marked(self, vector: tf.Tensor) -> tf.Tensor:
-        """In `run`: [replicas, n], whose `mean` over all replicas holds the vector [n] of each."""
+        """In `run`: a table [replicas, n]; its `mean` over all replicas holds the vector [n] of each replica."""
         if self.total == 1:
             return vector[None]
         return tf.one_hot(self._replica(), self.total, on_value=float(self.total))[:, None] * vector
 
     def apply(self, optimizer: keras.optimizers.Optimizer, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
-        """One step of an optimizer on all replicas, with gradients that `run` brought back.
+        """One optimizer step on all replicas, with gradients from `run`.
 
-        Not by Keras' `apply_gradients`, which would add up the gradients of the replicas once more.
+        With a strategy it avoids Keras' `apply_gradients`, which would add up the gradients of the replicas again.
         """
         if self.strategy is None:
             optimizer.apply_gradients(zip(gradients, variables, strict=True))
@@ -136,10 +135,10 @@ class Replicas:
     # --- between the workers ----------------------------------------------------------------------------------
 
     def consult(self, *wishes: bool) -> list[bool]:
-        """Tell all workers of one's wishes, and hear whether any worker had each of them.
+        """Share flags with all workers; returns for each flag whether any worker has set it.
 
-        With several workers those are the wishes of before the last update: they travel with its gradients, so
-        that nobody waits for them, and all hear the same.
+        With several workers, the result is of the flags set before the last update: they are sent with its gradients,
+        so that nothing waits for them and all workers get the same result.
         """
         if self.workers == 1:
             return list(wishes)
@@ -148,7 +147,7 @@ class Replicas:
         return heard
 
     def gather(self, arrays: Mapping[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
-        """The arrays of all workers, the chief's first; each worker comes here at the same point of its run."""
+        """The arrays of all workers, the chief's first; all workers must call it at the same point of the run."""
         if self.workers == 1:
             return [dict(arrays)]
         words = _to_words(arrays)
@@ -161,11 +160,11 @@ class Replicas:
         return [_from_words(row[:length]) for row, length in zip(table, lengths[0], strict=True)]
 
     def barrier(self) -> None:
-        """Wait until all workers have come here."""
+        """Wait until all workers have called this."""
         self.gather({})
 
     def from_chief(self, make: Callable[[], Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
-        """What the chief makes, on all workers; a mistake or a failure of its becomes one of all."""
+        """The chief's result of `make`, on all workers; its UserError or OSError raises an error on all."""
         if self.workers == 1:
             return dict(make())
         made: Mapping[str, np.ndarray] = {}
@@ -189,15 +188,15 @@ class Replicas:
         return self.first(self.run(self._added, table))
 
     def _added(self, table: tf.Tensor) -> tf.Tensor:
-        is_first = tf.equal(self._replica() % self.local, 0)  # a process has one table, whatever its replicas
+        is_first = tf.equal(self._replica() % self.local, 0)  # add the table of a process once, not once per replica
         return _context().all_reduce(tf.distribute.ReduceOp.SUM, tf.where(is_first, table, tf.zeros_like(table)))
 
     @contextlib.contextmanager
     def connected(self) -> Iterator[None]:
-        """Tell of a worker that is gone; TensorFlow notices within 10 seconds, or at once if its system lives on.
+        """Report a lost worker; TensorFlow notices within 10 seconds, or at once if the worker's system still runs.
 
         Raises:
-            CrashError: if one is.
+            CrashError: if a worker is lost.
         """
         try:
             yield
@@ -215,13 +214,13 @@ ALONE = Replicas()
 
 
 def open_replicas(config: Config) -> tuple[Config, Replicas]:
-    """The replicas that `config.runtime` asks for; call it before TensorFlow has done anything.
+    """Set up the replicas of `config.runtime`; call it before any other use of TensorFlow.
 
     Returns:
-        The configuration with the numbers of workers and replicas that there are, and the replicas.
+        The configuration with the actual numbers of workers and replicas, and the replicas.
 
     Raises:
-        UserError: if there are no such devices, or the cluster cannot be formed.
+        UserError: if the devices are missing, or the cluster cannot be formed.
     """
     if config.runtime.strategy == "multiworker":
         return _open_workers(config)
@@ -234,10 +233,10 @@ def open_replicas(config: Config) -> tuple[Config, Replicas]:
 
 
 def check_agreement(replicas: Replicas, config: Config, versions: Mapping[str, str]) -> None:
-    """Refuse workers that are not of one configuration, or not of the same versions.
+    """Check that all workers have the same configuration and versions.
 
     Raises:
-        UserError: on all of them, where one differs from the chief.
+        UserError: on all workers, if one differs from the chief.
     """
     if replicas.workers == 1:
         return
@@ -253,7 +252,7 @@ def check_agreement(replicas: Replicas, config: Config, versions: Mapping[str, s
 
 
 def from_text(text: str) -> np.ndarray:
-    """A text as an array that `gather` takes."""
+    """A text as an array for `gather`."""
     return np.frombuffer(text.encode(), np.uint8)
 
 
@@ -267,9 +266,9 @@ def _context() -> Any:
 
 
 def _refuse_lonely(strategy: str) -> None:
-    """Where a cluster is set up and not asked for, each of its workers would train a run of its own."""
+    """Check that there is no unused cluster in TF_CONFIG: each of its workers would train a separate run."""
     cluster = None
-    with contextlib.suppress(UserError):  # malformed: not for us
+    with contextlib.suppress(UserError):  # malformed: not meant for a2c
         cluster = find_cluster() if "TF_CONFIG" in os.environ else None
     if cluster is not None and cluster.size > 1:
         raise UserError(
@@ -279,7 +278,7 @@ def _refuse_lonely(strategy: str) -> None:
 
 
 def _devices(config: RuntimeConfig) -> list[str]:
-    """The GPUs to use; on a machine without any, that many virtual devices of its processor."""
+    """The GPUs to use; on a machine without GPUs, as many virtual CPU devices as configured."""
     gpus = tf.config.get_visible_devices("GPU")
     wanted = config.replicas or max(1, len(gpus))
     if gpus and wanted > len(gpus):
@@ -321,7 +320,7 @@ def _open_workers(config: Config) -> tuple[Config, Replicas]:
 
 @contextlib.contextmanager
 def _deadline() -> Iterator[None]:
-    """End the process where TensorFlow does not come back: nothing else can reach it there, no signal either."""
+    """End the process if TensorFlow does not return in time: nothing else can interrupt it, not even a signal."""
 
     def leave() -> None:
         print(
@@ -342,14 +341,14 @@ def _deadline() -> Iterator[None]:
 
 
 def _is_of_the_connection(error: Exception) -> bool:
-    """Whether an error of TensorFlow's is that of a worker that is gone."""
+    """Whether a TensorFlow error comes from a lost worker."""
     return isinstance(error, tf.errors.UnavailableError | tf.errors.AbortedError) or "Collective ops is aborted" in str(
         error
     )
 
 
 def _to_words(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Arrays as int32 [n], which TensorFlow adds up as they are; the first says how many bytes follow."""
+    """Arrays as int32 [n], which TensorFlow sums exactly; the first word is the number of bytes that follow."""
     stream = io.BytesIO()
     np.savez(stream, **arrays)  # type: ignore[arg-type]
     data = stream.getvalue()

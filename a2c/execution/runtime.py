@@ -1,4 +1,4 @@
-"""How the maths is executed: numerics, threads, parts, precision, and the seeds of every random stream."""
+"""Numerics, threads and parts of a run, and the seeds of its random streams."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from a2c.config import Config, RuntimeConfig, UserError
 from a2c.envs import is_native
 from a2c.execution.machine import allowed_cores, processor, processor_features
 
-# Grappler passes that change the last bits of a graph's results against eager execution. The networks need the first
-# two off (the second for tanh, and for everything in bfloat16); the third is for a loss that divides by a constant.
+# Grappler passes that change the last bits of a graph's results compared with eager execution. The networks need the
+# first two off (the second for tanh, and for everything in bfloat16), losses that divide by a constant the third.
 INEXACT_PASSES = ("arithmetic_optimization", "remapping", "constant_folding")
 
-FEWEST_ENVS = 8  # of a part: with 4, the loop of `atari` gains 2 %, with 8 10 %
+FEWEST_ENVS = 8  # per part: the loop of `atari` gains 2 % with 4, 10 % with 8
 
 
 def setup(config: RuntimeConfig, *, parts: int = 1, warn: Callable[[str], None] | None = None) -> None:
     """Apply threads and numerics to this process. Call it before anything is traced.
 
     Args:
-        config: what to apply.
+        config: the settings to apply.
         parts: of the run, see `parts_of`.
-        warn: where given, it is told of what comes too late, and the rest is applied.
+        warn: if given, called with a sentence if threads can no longer be set, instead of an error.
 
     Raises:
-        UserError: if `exact` was asked for on a GPU, or TensorFlow has started with another number of threads than
-            was asked for (0 asks for none).
+        UserError: if numerics is `exact` on a GPU, or TensorFlow has started with another number of threads than
+            configured (0 allows any number).
     """
     if config.numerics == "exact" and sees_gpu():
         raise UserError(
             "runtime.numerics=exact holds on CPUs only, since the order in which GPU kernels add was never measured; "
             "use numerics=fast, or hide the GPU with CUDA_VISIBLE_DEVICES= in the environment."
         )
-    # the setter refuses even the number that is set, once TensorFlow has started
+    # once TensorFlow has started, the setter fails even for the current number
     threads = config.threads if parts == 1 else 1
     if threads != tf.config.threading.get_intra_op_parallelism_threads():
         try:
@@ -52,19 +52,19 @@ def setup(config: RuntimeConfig, *, parts: int = 1, warn: Callable[[str], None] 
                 raise UserError(f"{late}; use a new process.") from None
             (warn or _silent)(f"{late}; it goes on with the threads there are, and the last bits may be others.")
     with suppress(RuntimeError):  # too late only costs time, the bits are the same
-        # of one part, one operation after the other: on all threads each, they would get in each other's way
+        # one operation at a time in each part: more would compete for the same threads
         tf.config.threading.set_inter_op_parallelism_threads(parts)
     rewrite = not is_exact(config)
     tf.config.optimizer.set_experimental_options(dict.fromkeys(INEXACT_PASSES, rewrite))
 
 
 def parts_of(config: Config) -> int:
-    """How many parts the environments and every batch of a run are cut into, each the work of one core: 1 = uncut.
+    """Number of parts that the environments and every batch of a run are split into, one core each: 1 = not split.
 
-    A small operation is done faster by one core than by two that share it, and while one part acts the other's
-    emulators run. So there are as many parts as threads, where all of them get enough native Atari environments;
-    in other environments Python itself is at work, which does one thing at a time. The bits of a run depend on it.
-    Where `runtime.threads` is 0, a process that has used TensorFlow before, with several threads, keeps to 1. An
+    One core is faster at a small operation than two that share it, and the emulators of one part run while another
+    part acts. So there are as many parts as threads if each gets at least `FEWEST_ENVS` native Atari environments, the
+    same number each; other environments run in Python, which does one thing at a time. The bits of a run depend on the
+    number. It is 1 if `runtime.threads` is 0 and the process has already used TensorFlow with several threads. An
     algorithm may ask for another number (`AlgorithmSection.groups`).
     """
     asked = config.algorithm.groups(config.env.num_envs, config.runtime.threads or allowed_cores())
@@ -78,7 +78,7 @@ def parts_of(config: Config) -> int:
 
 
 def machine(parts: int) -> str:
-    """In words, what the last bits of a run in so many parts depend on beside versions: where it differs, they may."""
+    """A description of what, besides versions, determines the last bits of a run with `parts` parts."""
     features = zlib.crc32(" ".join(sorted(processor_features())).encode())  # many processors have the same name
     threads = parts if parts > 1 else tf.config.threading.get_intra_op_parallelism_threads() or allowed_cores()
     words = f"{processor()} (features {features:08x}), threads {threads}, parts {parts}"
@@ -99,14 +99,14 @@ def _silent(sentence: str) -> None: ...
 
 
 def is_exact(config: RuntimeConfig) -> bool:
-    """Whether eager and graph give the same bits in this process; `auto` means wherever that is possible."""
+    """Whether eager and graph execution give the same bits in this process; `auto`: if that is possible."""
     if config.numerics == "auto":
         return config.mode != "xla" and not sees_gpu()
     return config.numerics == "exact"
 
 
 def graph_rewrites() -> bytes:
-    """Which passes of Grappler are on now, as a serialized ConfigProto: what an operation that calls a trace needs."""
+    """The Grappler passes that are on now, as a serialized ConfigProto, for an operation that calls a trace."""
     config = tf.compat.v1.ConfigProto()
     options = config.graph_options.rewrite_options
     for name, on in tf.config.optimizer.get_experimental_options().items():

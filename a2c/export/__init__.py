@@ -1,1 +1,1 @@
-"""The network as files for other programs, with a card."""
+"""Export of the network for other programs, with a card."""

@@ -1,4 +1,4 @@
-"""The card beside an exported network: what it is, what it must be given, how it is called; as JSON and as Markdown."""
+"""The card of an exported network: its origin, its inputs and outputs, how to call it; as JSON and as Markdown."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from a2c.run.logs import logged
 from a2c.run.lookup import run_folder
 
 FORMAT = 1
-SAVEDMODEL, ONNX = "savedmodel", "policy.onnx"  # beside the card
+SAVEDMODEL, ONNX = "savedmodel", "policy.onnx"  # in the card's folder
 
 
 def make_card(
     saved: Saved, folder: Path, observation_space: Any, num_actions: int, checks: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Everything that whoever uses the files of `folder` must know, as plain values.
+    """All that a user of the files in `folder` must know, as plain values.
 
     Args:
-        saved: the checkpoint they were made of.
-        folder: with all files but the cards.
+        saved: the checkpoint that the files were made from.
+        folder: with all files except the cards.
         observation_space: Gymnasium Box of one observation.
         num_actions: A.
-        checks: how far each file's outputs were from the learner's.
+        checks: the differences between each file's outputs and the agent's.
     """
     config, counters = saved.config, saved.meta["counters"]
     game = atari_game(config.env.id)
@@ -64,12 +64,12 @@ def make_card(
 
 
 def atari_preprocessing(env: EnvConfig, rom: str) -> dict[str, Any]:
-    """All that stands between the emulator and the network, and what an episode is."""
+    """The steps between the emulator and the network, and the rules of an episode."""
     return {
         "rom": rom,
         "action_set": "all 18" if env.full_action_space else "minimal",
         "sticky_action_probability": env.sticky_action_probability,
-        "frame_skip": env.frame_skip,  # frames an action is held
+        "frame_skip": env.frame_skip,  # frames for which an action is repeated
         "screen": "grey, the maximum of each pixel over the last 2 frames of a step",
         "screen_size": env.screen_size,
         "resize": "by area (OpenCV's INTER_AREA), to screen_size x screen_size",
@@ -85,7 +85,7 @@ def atari_preprocessing(env: EnvConfig, rom: str) -> dict[str, Any]:
 
 
 def evaluation_of(saved: Saved) -> dict[str, Any] | None:
-    """The last result in its run's evaluations.jsonl for the step of a checkpoint, without the single games."""
+    """The last result for a checkpoint's step in its run's evaluations.jsonl, without the single games."""
     found = None
     for result in logged(run_folder(saved.path) / "evaluations.jsonl"):
         if result["env_steps"] == saved.env_steps:
@@ -94,7 +94,7 @@ def evaluation_of(saved: Saved) -> dict[str, Any] | None:
 
 
 def markdown(card: Mapping[str, Any]) -> str:
-    """The card for people; each block of Python in it runs as it is, in the folder of the card."""
+    """The card as Markdown; its Python blocks run as they are, in the card's folder."""
     steps = f"{card['training']['env_steps']:,}"
     probabilities = card["outputs"]["probabilities"]["shape"]
     sections = [
@@ -128,7 +128,7 @@ def markdown(card: Mapping[str, Any]) -> str:
 
 
 def observation_code(card: Mapping[str, Any]) -> str:
-    """Python that makes the first observations of the card's game, or zeros where it is no Atari game."""
+    """Python code that makes the first observations of the card's game, or zeros if it is not an Atari game."""
     spec, seen = card["input"]["observations"], card["observation"]
     if "rom" not in seen:
         shape = (1, *spec["shape"][1:])

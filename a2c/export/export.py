@@ -1,4 +1,4 @@
-"""Export: the network of a checkpoint for other programs, reloaded and checked, with a card that says how to use it."""
+"""Export: the network of a checkpoint for other programs, reloaded and checked, with a card that explains its use."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from a2c.run.lookup import check_trust, find_checkpoint, run_folder
 
 FORMATS = ("savedmodel", "onnx")
 # Largest differences allowed, in probabilities, and in values relative to max(1, |value|). float32: sums in another
-# order. bfloat16 has 8 bits, and another rewriting of the graph rounds elsewhere; ONNX calculates in float32.
+# order. bfloat16 has 8 bits, and other graph rewrites round elsewhere; ONNX computes in float32.
 TOLERANCES = {"float32": 1e-4, "mixed_bfloat16": 0.05}
-NUM_ENVS, STEPS = 4, 31  # of the games whose observations are compared: 128 of them
+NUM_ENVS, STEPS = 4, 31  # of the games that give the 128 observations to compare
 
 Outputs = tuple[np.ndarray, np.ndarray]  # probabilities [N, A], values [N]
 Network = Callable[[np.ndarray], Outputs]
@@ -35,7 +35,7 @@ Network = Callable[[np.ndarray], Outputs]
 
 @dataclass(frozen=True)
 class Check:
-    """How far a reloaded file is from what it was made of."""
+    """The differences between a reloaded file and its source."""
 
     file: str
     compared_with: str
@@ -46,7 +46,7 @@ class Check:
 
 
 class Export(NamedTuple):
-    """What was written."""
+    """The result of an export."""
 
     folder: Path
     card: dict[str, Any]
@@ -60,21 +60,21 @@ def export(
     env_id: str | None = None,
     warn: Callable[[str], None] = lambda text: None,
 ) -> Export:
-    """Write a checkpoint's network as SavedModel and ONNX, with its cards, whole or not at all.
+    """Write a checkpoint's network as SavedModel and ONNX, with its cards; all files or none.
 
     Both take `observations` [N, *obs] as the environment gives them, and return `probabilities` [N, A] and `value`
     [N], float32.
 
     Args:
-        path: a checkpoint file, or a run folder, which means its latest good checkpoint.
+        path: a checkpoint file, or a run folder (its latest good checkpoint).
         out: the new folder. Default: `export-<env_steps>` in the run's folder.
-        formats: of FORMATS. Default: all that can be written here.
-        env_id: as of `evaluate`.
-        warn: called with a sentence for each damaged checkpoint that was passed over, and for a format left out.
+        formats: of FORMATS. Default: all that can be written with the installed packages.
+        env_id: as for `evaluate`.
+        warn: called with a sentence for each damaged checkpoint that was skipped, and for a format left out.
 
     Raises:
         UserError: if there is no such checkpoint, it does not fit, or the folder cannot be written.
-        CrashError: if a reloaded file does not give the agent's outputs; nothing is left of it.
+        CrashError: if a reloaded file does not give the agent's outputs; all files are removed.
     """
     formats = _available(formats, warn)
     saved = find_checkpoint(Path(path), warn)
@@ -97,13 +97,13 @@ def export(
             f"TensorFlow cannot write to {str(out)!a}, a name that is no text; name another with --out."
         ) from None
     except (OSError, tf.errors.OpError) as error:
-        reason = getattr(error, "strerror", None) or str(error).rpartition("; ")[2]  # TensorFlow's begins with places
+        reason = getattr(error, "strerror", None) or str(error).rpartition("; ")[2]  # TensorFlow's starts with paths
         raise UserError(f"The folder {out} cannot be written: {reason}.") from None
     return Export(out, card)
 
 
 def _to_play(config: Config) -> Config:
-    """Of a few games; eager, as it is not worth a trace."""
+    """The configuration to play a few games; eager, as they are not worth a trace."""
     env = config.env.model_copy(update={"num_envs": NUM_ENVS})
     runtime = config.runtime.model_copy(update={"mode": "eager"})
     return config.model_copy(update={"env": env, "runtime": runtime})
@@ -120,13 +120,13 @@ def _write_networks(
         _write_savedmodel(policy.model, folder / SAVEDMODEL)
         checks.append(_check(SAVEDMODEL, _load_savedmodel(folder / SAVEDMODEL), *truth, observations))
     if "onnx" in formats:
-        from a2c.export.onnx_writer import write_onnx  # here, since onnx is an extra
+        from a2c.export.onnx_writer import write_onnx  # imported here, since onnx is an optional package
 
         write_onnx(policy.model, folder / ONNX)
         network = _load_onnx(folder / ONNX)
         checks.append(_check(ONNX, network, *truth, observations))
         if precision != "float32":
-            # the same arithmetic as the file's, so that the narrow tolerance holds
+            # same arithmetic as in the file, so that the narrow tolerance holds
             model = build_model(saved.config.model, envs.observation_space, envs.num_actions, seed=0)
             model.set_weights(policy.model.get_weights())
             twin = "the same weights in float32", _by_model(model), TOLERANCES["float32"]
@@ -144,7 +144,7 @@ def _check(
     """
     differences = [_differences(network(batch), truth(batch)) for batch in (observations, observations[:1])]
     probabilities, value = np.max(differences, axis=0).tolist()
-    if not (probabilities <= tolerance and value <= tolerance):  # as NaN never is
+    if not (probabilities <= tolerance and value <= tolerance):  # also true for NaN
         raise CrashError(
             f"{file}, loaded again, differs from {compared_with} by up to {probabilities:.2g} in probabilities and "
             f"{value:.2g} in value, and {tolerance:g} is allowed: nothing was written; another format may do, and "
@@ -189,7 +189,7 @@ def _by_model(model: keras.Model) -> Network:
 
 
 def _softmax(logits: np.ndarray) -> np.ndarray:
-    """In NumPy, apart from what is checked."""
+    """In NumPy, independent of the code that is checked."""
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))
     probabilities: np.ndarray = powers / powers.sum(axis=1, keepdims=True)
     return probabilities
@@ -199,7 +199,7 @@ def _softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def _available(formats: Sequence[str], warn: Callable[[str], None]) -> Sequence[str]:
-    """The formats that were asked for; where none was, all that can be written here."""
+    """The requested formats; if none, all that can be written with the installed packages."""
     if unknown := [name for name in formats if name not in FORMATS]:
         raise UserError(f"There is no format {unknown[0]!r}; the formats are {' and '.join(FORMATS)}.")
     try:
@@ -215,7 +215,7 @@ def _available(formats: Sequence[str], warn: Callable[[str], None]) -> Sequence[
 
 
 def _refuse_existing(out: Path) -> None:
-    """Before the work, and told in words; an empty folder is as good as none."""
+    """Check, before the work, that the folder can be made; an empty folder is allowed."""
     if out.name and out.is_dir() and not any(out.iterdir()):
         return
     if out.exists() or out.is_symlink():

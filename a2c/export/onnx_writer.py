@@ -1,7 +1,7 @@
 """Networks of `a2c.networks.model` as ONNX files: their weights in float32, one or a few ONNX operators for each layer.
 
-Written by hand, because Keras' own ONNX export goes through tf2onnx (1.17), which looks for a maintainer, is tested up
-to TensorFlow 2.15, and writes files that onnxruntime refuses where the network calculates in bfloat16.
+Written by hand, because Keras' own ONNX export uses tf2onnx (1.17), which is looking for a maintainer, is
+tested up to TensorFlow 2.15, and writes files that onnxruntime rejects if the network computes in bfloat16.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from onnx import TensorProto, helper, numpy_helper
 from a2c.config import UserError
 from a2c.networks.model import Bias, MaxPool, PixelsToFloats
 
-OPSET = 18  # of 2023; from it on means take their axes as an input
-IR_VERSION = 8  # the file format that belongs to it
+OPSET = 18  # of 2023; the first in which ReduceMean takes its axes as an input
+IR_VERSION = 8  # the matching file format
 TO_CHANNELS_FIRST, TO_CHANNELS_LAST = (0, 3, 1, 2), (0, 2, 3, 1)
 
 
@@ -27,7 +27,7 @@ def write_onnx(model: keras.Model, path: Path) -> None:
     """Write a network: `observations` [N, *obs] -> `probabilities` [N, A] and `value` [N], float32.
 
     Args:
-        model: of `build_model`; a trunk in bfloat16 is written in float32, with the same weights.
+        model: from `build_model`; a trunk in bfloat16 is written in float32, with the same weights.
         path: of the file.
 
     Raises:
@@ -50,7 +50,7 @@ def write_onnx(model: keras.Model, path: Path) -> None:
 
 
 class _Graph:
-    """The operators and weights so far. Images are channels-first, as ONNX's convolutions want them."""
+    """The operators and weights so far. Images are channels-first, as ONNX's convolutions require."""
 
     def __init__(self) -> None:
         self.nodes: list[onnx.NodeProto] = []
@@ -69,7 +69,7 @@ class _Graph:
         return name
 
     def model(self, model: keras.Model) -> onnx.ModelProto:
-        """All of it, checked."""
+        """The complete ONNX model, checked."""
         observations, (logits, _) = model.inputs[0], model.outputs
         kind = helper.np_dtype_to_tensor_dtype(np.dtype(observations.dtype))
         graph = helper.make_graph(

@@ -1,7 +1,7 @@
 """Keras actor-critic networks: observations [N, *obs] -> (logits [N, A], values [N]), float32.
 
 Weights are orthogonal with gain sqrt 2 in the trunk, 0.01 in the policy head, 1 in the value head; biases are
-zero (openai/baselines `common/models.py`, `a2c/utils.py`). Every initializer has a seed of its own, because an
+zero (openai/baselines `common/models.py`, `a2c/utils.py`). Every initializer has its own seed, because an
 unseeded one draws differently in eager and graph execution.
 """
 
@@ -34,7 +34,7 @@ def build_model(
         observation_space: Gymnasium Box of one observation: uint8 pixels [C, H, W] or [H, W, C], or a vector.
         num_actions: A.
         seed: of the initial weights.
-        dtype: Keras dtype policy of the trunk; the heads are float32 always.
+        dtype: Keras dtype policy of the trunk; the heads are always float32.
 
     Returns:
         A Keras model: observations [N, *obs] -> (logits [N, A] float32, values [N] float32).
@@ -70,7 +70,7 @@ def build_model(
 
 
 def _own_model(name: str, observation_space: Any, num_actions: int, *, seed: int, dtype: str) -> keras.Model:
-    """The network that a user's `module:builder` makes, with the arguments and the outputs of `build_model`."""
+    """The network of a user's `module:builder`, with the arguments and the outputs of `build_model`."""
     model = find_extension(name, "model")(observation_space, num_actions, seed=seed, dtype=dtype)
     shapes = [tuple(output.shape) for output in getattr(model, "outputs", ())]
     if shapes != [(None, num_actions), (None,)]:
@@ -82,11 +82,11 @@ def _own_model(name: str, observation_space: Any, num_actions: int, *, seed: int
 
 
 def weight_shapes(config: ModelConfig, observation_space: Any, num_actions: int) -> list[tuple[int, ...]]:
-    """The shapes of the variables of `build_model`'s network, in its order, without taking memory for them.
+    """The shapes of the variables of `build_model`'s network, in order, without allocating them.
 
     Args:
         config: the network's name and sizes.
-        observation_space: as of `build_model`.
+        observation_space: as for `build_model`.
         num_actions: A.
 
     Raises:
@@ -94,11 +94,11 @@ def weight_shapes(config: ModelConfig, observation_space: Any, num_actions: int)
     """
 
     def build() -> list[tuple[int, ...]]:
-        # in this scope variables get their values later, and here never
+        # in this scope the variables are never initialized
         with keras.StatelessScope(initialize_variables=False):
             return [tuple(v.shape) for v in build_model(config, observation_space, num_actions, seed=0).variables]
 
-    # in a thread of its own: Keras lists them by thread, and would give them their values in its next scope
+    # in a new thread: Keras lists uninitialized variables by thread, and would initialize them in its next scope
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(build).result()
 
@@ -107,7 +107,7 @@ class PixelsToFloats(keras.layers.Layer):
     """uint8 [N, C, H, W] or [N, H, W, C] -> floats [N, H, W, C]. The smaller outer axis is the channels.
 
     Args:
-        standardized: False: x / 255. True: each observation less its mean, over its standard deviation.
+        standardized: False: x / 255. True: (x - mean) / standard deviation, of each observation.
         **kwargs: of every Keras layer.
     """
 
@@ -116,7 +116,7 @@ class PixelsToFloats(keras.layers.Layer):
         self.standardized = standardized
 
     def call(self, pixels: tf.Tensor) -> tf.Tensor:
-        """Transpose the bytes, then widen them: a quarter of the memory traffic of the other order."""
+        """Transpose the bytes, then cast them: a quarter of the memory traffic of the other order."""
         if pixels.shape[1] < pixels.shape[3]:
             pixels = tf.transpose(pixels, [0, 2, 3, 1])
         if not self.standardized:
@@ -127,7 +127,7 @@ class PixelsToFloats(keras.layers.Layer):
         return tf.cast(x * tf.math.rsqrt(variance + 1e-4), self.compute_dtype)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        """Shape without running it: Keras asks for it when the model is built."""
+        """The output shape, without a call of the layer: Keras asks for it when the model is built."""
         n, a, b, c = input_shape
         return (n, b, c, a) if a < c else (n, a, b, c)  # type: ignore[operator]
 
@@ -135,28 +135,28 @@ class PixelsToFloats(keras.layers.Layer):
 class Bias(keras.layers.Layer):
     """x + b over the last axis.
 
-    A convolution's own bias is BiasAdd, whose gradient oneDNN fuses with the convolution's in graphs and not
-    in eager execution, so that the two differ in the last bits. The gradient of a plain add is never fused.
+    The built-in bias of a convolution is BiasAdd. oneDNN fuses its gradient with the convolution's in graphs but not
+    in eager execution, so the two differ in the last bits. The gradient of a plain addition is never fused.
     """
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """One zero for each channel."""
+        """Create the bias: one zero for each channel."""
         self.bias = self.add_weight(shape=(input_shape[-1],), initializer="zeros", name="bias")
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
-        """Add it."""
+        """Add the bias."""
         return x + self.bias
 
 
 class MaxPool(keras.layers.Layer):
-    """Maxima of windows of 3 x 3, two apart: [N, H, W, C] -> [N, H / 2, W / 2, C], rounded up.
+    """Max pooling with 3 x 3 windows and stride 2: [N, H, W, C] -> [N, H / 2, W / 2, C], rounded up.
 
-    oneDNN rewrites the pooling and its gradient in graphs and not in eager execution, and sums overlapping windows
-    in another order. So each of the two is a compiled function of its own here, in eager execution too.
+    oneDNN rewrites the pooling and its gradient in graphs but not in eager execution, and then sums overlapping
+    windows in another order. So each of the two is a compiled function here, in eager execution too.
     """
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Fix the signatures, with any batch size: nothing is traced twice."""
+        """Fix the signatures, for any batch size, so that nothing is traced twice."""
         x, y = (
             tf.TensorSpec((None, *shape[1:]), self.compute_dtype)
             for shape in (input_shape, self.compute_output_shape(input_shape))
@@ -166,11 +166,11 @@ class MaxPool(keras.layers.Layer):
         self.pool = tf.custom_gradient(lambda x: (pool(x), lambda upstream: gradient(x, upstream)))
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
-        """Pool."""
+        """Pool the windows."""
         return self.pool(x)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        """Shape without running it, as for the pixels."""
+        """See `PixelsToFloats`."""
         n, height, width, channels = input_shape
         return (n, -(-height // 2), -(-width // 2), channels)  # type: ignore[operator]
 
@@ -182,11 +182,11 @@ def _max_pool(x: tf.Tensor) -> tf.Tensor:
 def _max_pool_gradient(x: tf.Tensor, upstream: tf.Tensor) -> tf.Tensor:
     with tf.GradientTape() as tape:
         tape.watch(x)
-        y = _max_pool(x)  # once more: oneDNN rewrites the gradient only beside the pooling it belongs to
+        y = _max_pool(x)  # again: oneDNN rewrites the gradient only if its pooling is in the same graph
     return tape.gradient(y, x, output_gradients=upstream)
 
 
-# the layers that `build_model` makes, each with the activations it may have: see `refuse_unproven_layers`
+# the layers of `build_model`'s networks, each with its allowed activations: see `refuse_unproven_layers`
 LINEAR, TANH = keras.activations.linear, keras.activations.tanh
 PROVEN_LAYERS: dict[type, tuple[Any, ...]] = {
     **dict.fromkeys((keras.layers.InputLayer, keras.layers.Flatten, keras.layers.Reshape, keras.layers.Add), (None,)),
@@ -197,14 +197,14 @@ PROVEN_LAYERS: dict[type, tuple[Any, ...]] = {
 
 
 def refuse_unproven_layers(model: keras.Model) -> None:
-    """Refuse a model of which it is not known whether eager and graph give the same bits.
+    """Check that a model has only layers that were shown to give the same bits in eager and graph execution.
 
-    They were compared on the layers that `build_model` makes, and on no others.
+    Only the layers of `build_model`'s networks were compared.
 
     Raises:
         UserError: for the first other layer.
     """
-    # the operations of a functional model are its layers and its bare keras.ops; no other model shows what it calls
+    # the operations of a functional model are its layers and bare keras.ops; other models do not list theirs
     for layer in getattr(model, "operations", [model]):
         kind = type(layer)
         if kind is keras.layers.Conv2D and layer.use_bias:
@@ -220,7 +220,7 @@ def refuse_unproven_layers(model: keras.Model) -> None:
 
 
 class _Trunk:
-    """The layers of one network: remembers the dtype, hands out seeds, and names that do not depend on the process."""
+    """Makes the layers of one network, with its dtype, seeds, and names that do not depend on the process."""
 
     def __init__(self, dtype: str, seeds: np.random.Generator, prefix: str = "") -> None:
         self.dtype = dtype

@@ -1,4 +1,4 @@
-"""Optimizers and their schedules; gradients are clipped by their global norm before they arrive here."""
+"""Optimizers and their schedules. They get gradients already clipped by their global norm."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from a2c.config import OptimizerConfig
 
 
 class RMSPropTF1(keras.optimizers.RMSprop):
-    """RMSProp as TensorFlow 1, and so OpenAI's A2C, had it.
+    """RMSProp as in TensorFlow 1, and so in OpenAI's A2C.
 
     s <- rho s + (1 - rho) g^2,   w <- w - lr g / sqrt(s + epsilon),   s_0 = 1
 
-    Epsilon stands inside the root, as in Keras 3 (PyTorch has it outside), and the accumulator starts at ones,
-    where Keras and PyTorch have zeros. With ones the first ~1,000 updates are a warm-up; with zeros and small
-    clipped gradients the first update is 1/sqrt(epsilon), about 300, times larger. Stable-Baselines3 found
-    this form necessary for A2C to learn reliably (`RMSpropTFLike`).
+    Epsilon is inside the root, as in Keras 3 (outside in PyTorch). The accumulator starts at ones (zeros in Keras and
+    PyTorch). With ones the first ~1,000 updates are a warm-up; with zeros and small clipped gradients the first update
+    is 1/sqrt(epsilon), about 300, times larger. Stable-Baselines3 found that A2C needs this form to learn reliably
+    (`RMSpropTFLike`).
     """
 
     def build(self, variables: list[Any]) -> None:
-        """Create the slots; every accumulator is one."""
+        """Create the slots; every accumulator starts at ones."""
         super().build(variables)
         for accumulator in self._velocities:
             accumulator.assign(keras.ops.ones_like(accumulator))
@@ -31,8 +31,8 @@ def build_optimizer(config: OptimizerConfig, *, total_updates: int) -> keras.opt
     """Build the optimizer that `config` names.
 
     Args:
-        config: name and hyper-parameters.
-        total_updates: the updates of the whole run; the linear schedule reaches 0 there.
+        config: name and hyperparameters.
+        total_updates: optimizer steps of the whole run; the linear schedule reaches 0 there.
     """
     learning_rate: Any = config.learning_rate
     if config.schedule == "linear":
