@@ -17,11 +17,13 @@ import keras
 import numpy as np
 import pytest
 from conftest import small_config
+from gymnasium.spaces import Box
 
 from a2c.cli import main
 from a2c.config import Config, CrashError, UserError
 from a2c.envs import action_names, make_vec_env
 from a2c.export import export as exporting
+from a2c.export.card import make_card
 from a2c.export.export import export
 from a2c.run.checkpoint import restored_policy
 from a2c.run.lookup import find_checkpoint
@@ -228,6 +230,14 @@ def test_the_card_is_true(pong, fixture, request):
     assert card["observation"]["sticky_action_probability"] == 0.25
     if fixture == "exported":
         assert card["versions"]["onnx"] == version("onnx")
+
+
+def test_the_card_names_the_algorithm(pong, savedmodel):
+    saved = find_checkpoint(pong)
+    ppo = small_config(algorithm={"name": "ppo"})
+    for config, name in ((saved.config, "A2C"), (ppo, "PPO")):
+        card = make_card(saved._replace(config=config), savedmodel, Box(0, 255, (42, 42, 4), np.uint8), 6, ())
+        assert card["algorithm"].startswith(name)
 
 
 @pytest.mark.integration

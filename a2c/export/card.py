@@ -46,7 +46,7 @@ def make_card(
         },
         "evaluation": evaluation_of(saved),
         "policy": "stochastic: draw the action from the probabilities; the most probable one is the greedy policy",
-        "algorithm": "A2C, advantage actor-critic (Mnih et al. 2016, arXiv 1602.01783, synchronous)",
+        "algorithm": config.algorithm.TITLE,
         "input": {"observations": {"dtype": str(observation_space.dtype), "shape": ["N", *observation_space.shape]}},
         "outputs": {
             "probabilities": {"dtype": "float32", "shape": ["N", num_actions]},

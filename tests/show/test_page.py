@@ -70,12 +70,8 @@ def test_charts_have_the_words_of_the_runs_own_algorithm(tmp_path):
     """TRPO's policy loss is that after the step; A2C's is not."""
     named = {image["alt"] for image in page_of(make_run(tmp_path / "a", RISE)).all("img")}
     assert "policy loss over agent steps: a" in named
-    named = {
-        image["alt"]
-        for image in page_of(make_run(tmp_path / "t", RISE, algorithm={"name": "trpo", "value_minibatches": 8})).all(
-            "img"
-        )
-    }
+    trpo = {"algorithm": {"name": "trpo", "value_minibatches": 8}, "model": {"separate_value": True}}
+    named = {image["alt"] for image in page_of(make_run(tmp_path / "t", RISE, **trpo)).all("img")}
     assert "policy loss after the step over agent steps: t" in named
 
 
