@@ -1,1 +1,1 @@
-"""Comparisons of ways to train: where runs part, why, and what difference is shown."""
+"""Comparisons of ways to train: where runs diverge, why, and what difference is shown."""

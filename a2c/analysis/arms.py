@@ -1,4 +1,4 @@
-"""The arms of a comparison, ways of training, and their runs: each trained in a process of its own, or found."""
+"""The arms (ways of training) of a comparison, and their runs: trained in separate processes, or found in folders."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Arm:
 
     @property
     def slug(self) -> str:
-        """For file names."""
+        """The label for file names."""
         return re.sub(r"[^A-Za-z0-9_.]+", "-", self.label).strip("-") or "arm"
 
 
@@ -47,15 +47,15 @@ class Run:
 
 @dataclass(frozen=True)
 class Planned:
-    """A run that is to be trained."""
+    """A run to train."""
 
     run: Run
-    config: Config  # the seed apart
-    file: Path  # that the configuration is written to
+    config: Config  # except the seed
+    file: Path  # where the configuration is written
 
 
 def short_key(key: str) -> str:
-    """What a key is called in the label of an arm: its last word, or what it names."""
+    """The short name of a key for the label of an arm: its last word, or its section if the last word is `name`."""
     section, _, name = key.rpartition(".")
     return section if name == "name" else name
 
@@ -63,7 +63,7 @@ def short_key(key: str) -> str:
 def plan_runs(arms: Sequence[Arm], seeds: Sequence[int], folder: Path) -> list[Planned]:
     """The runs of all arms, seed by seed, so that an interrupted comparison has whole pairs.
 
-    Each seed begins with another arm: who runs beside whom must not depend on the arm, or speeds would.
+    Each seed begins with another arm, so that no arm always runs beside the same others: that would bias the speeds.
     """
     named = list(zip(arms, _names(arms), strict=True))
     planned = []
@@ -77,7 +77,7 @@ def plan_runs(arms: Sequence[Arm], seeds: Sequence[int], folder: Path) -> list[P
 
 
 def training_jobs(planned: Sequence[Planned], logs: Path) -> list[Job]:
-    """The commands that train; a run that was stopped goes on from its checkpoint."""
+    """Write the configurations and return the training commands; each resumes its run if there is a checkpoint."""
     for file, config in {plan.file: plan.config for plan in planned}.items():
         make_folders(file.parent)
         write_atomically(file, yaml.safe_dump(dump_config(config), sort_keys=False))
@@ -85,7 +85,7 @@ def training_jobs(planned: Sequence[Planned], logs: Path) -> list[Job]:
 
 
 def train_planned(planned: Sequence[Planned], folder: Path, *, jobs: int, place: Place, part: Part) -> None:
-    """Train what is not trained yet, `jobs` runs at a time; `part` is told the steps of all of them."""
+    """Train the runs that are not finished, `jobs` at a time; `part` shows the steps of all of them."""
 
     def tick(done: int) -> None:
         steps = sum(min(steps_done(plan.run.folder), plan.config.total_env_steps) for plan in planned)
@@ -107,7 +107,7 @@ def _training_job(plan: Planned, logs: Path) -> Job:
 
 
 def _names(arms: Sequence[Arm]) -> list[str]:
-    """A file name for each arm, with a digest where two would share one."""
+    """A file name for each arm, with a digest if two would share one."""
     several = len({arm.config.env.id for arm in arms}) > 1
     names = [f"{env_slug(arm.config.env.id)}-{arm.slug}" if several else arm.slug for arm in arms]
     return [
@@ -123,12 +123,12 @@ def is_finished(folder: Path, total_env_steps: int) -> bool:
 
 
 def steps_done(folder: Path) -> int:
-    """The agent steps of a run's last line of metrics, 0 before the first."""
+    """The agent steps of a run's last line of metrics, 0 if there is none."""
     return int(last_record(folder).get("env_steps", 0))
 
 
 def last_record(folder: Path) -> dict[str, Any]:
-    """A run's last line of metrics; empty if there is none, or half of one."""
+    """A run's last line of metrics; empty if there is none, or it is incomplete."""
     try:
         return parsed(read_end(folder / "metrics.jsonl", 2_000).rstrip().rpartition("\n")[2]) or {}
     except OSError:
@@ -136,12 +136,12 @@ def last_record(folder: Path) -> dict[str, Any]:
 
 
 def find_runs(folders: Sequence[Path]) -> list[Run]:
-    """Sort the runs of some folders into arms: those whose configurations differ in more than seed, game and length.
+    """Sort the runs of some folders into arms: the runs of one arm differ only in seed, game and length.
 
-    An arm is named after its algorithm if they differ, and after the keys that differ between runs of one algorithm.
+    An arm's label names its algorithm if the algorithms differ, and the keys that differ between runs of one algorithm.
 
     Raises:
-        UserError: if a folder is no run, or all runs were trained the same way.
+        UserError: if a folder is not a run, all were trained the same way, or two have the same configuration and seed.
     """
     configs = [_run_config(folder) for folder in folders]
     ways = [_without(dump_config(config), "seed", "total_env_steps", "env.id") for config in configs]
@@ -159,7 +159,7 @@ def find_runs(folders: Sequence[Path]) -> list[Run]:
 
 
 def _distinguishing(ways: Sequence[dict[str, Any]]) -> list[str]:
-    """The keys that tell ways of training apart; of two algorithms the names are enough, whatever else differs."""
+    """The keys in which ways of training differ; for two algorithms the name is enough, whatever else differs."""
     name = "algorithm.name"
     firsts = {way[name]: way for way in reversed(ways)}
     found = {key for way in ways for key in way if way[key] != firsts[way[name]].get(key)}

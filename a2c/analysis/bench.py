@@ -1,7 +1,7 @@
 """Where the time of training goes, and how near it is to the floor of this machine.
 
-Each round times the loop as it is, the loop with a clock on its parts, the bare emulator, and matrix products, so that
-whatever else the machine does meanwhile meets all of them. Speeds are medians over rounds.
+Each round times the plain loop, the loop with a clock on its parts, the bare emulator, and matrix products, so that
+other load on the machine affects all of them. Speeds are medians over rounds.
 """
 
 from __future__ import annotations
@@ -40,41 +40,41 @@ from a2c.run.files import write_result
 from a2c.run.metrics import Counters, Writers
 
 ROUNDS = 5
-DEFAULT_STEPS = 40_000  # some games of each environment end within them, so that resets are seen
+DEFAULT_STEPS = 40_000  # enough for some games of each environment to end, so that resets are measured
 WARM_UP_UPDATES = 10
 MATRIX_SIZE = 2048  # large enough for the full rate of the processor
-MATRIX_PRODUCTS = 5  # of a round
+MATRIX_PRODUCTS = 5  # per round
 CLOCKED, ACHIEVED = "ms per step, with clocks", "achieved / floor"
 
 
 class Round(BaseModel, frozen=True, extra="forbid"):
-    """What was measured within a few seconds, so that its ratio is fair; or the medians of several such."""
+    """The speeds of one round of a few seconds, so that their ratio is fair; or the medians of several rounds."""
 
     steps_per_second: float  # agent steps of the loop, without clocks
     emulator_steps_per_second: float  # of the bare emulator with random actions
     flops_per_second: float  # of matrix products, in the precision of the run
-    floor_steps_per_second: float  # of emulator and network one after the other, and nothing else
+    floor_steps_per_second: float  # if emulator and network ran one after the other, and nothing else
     achieved: float  # the loop's speed / the floor
 
 
 class Bench(BaseModel, frozen=True, extra="forbid"):
-    """Everything that is printed, and what should be the same where two of them are compared."""
+    """Everything that is printed, and the circumstances that should be the same if two results are compared."""
 
     median: Round
     frames_per_second: float
-    milliseconds: dict[str, float]  # per agent step, of each of timed_loop.ROWS; measured with clocks
+    milliseconds: dict[str, float]  # per agent step, for each of timed_loop.ROWS; measured with clocks
     steps: int  # agent steps of the loop that were timed, half of them with clocks
     games: int  # that ended while the clocks ran
     flops_per_step: float  # of the network, per agent step
-    peak_memory: int  # bytes resident, before anything was made for the floor
-    memory: int | None  # bytes resident at that moment; None where the system does not say
+    peak_memory: int  # resident bytes, before the floor is measured
+    memory: int | None  # resident bytes at that moment; None if the system does not report them
     rounds: tuple[Round, ...]
     config: dict[str, Any]
     machine: dict[str, Any]
     versions: dict[str, str]
 
     def write(self, path: Path) -> None:
-        """Write it as JSON, whole or not at all.
+        """Write it as JSON, atomically.
 
         Raises:
             UserError: if the file cannot be written.
@@ -86,7 +86,7 @@ def read_bench(path: Path) -> Bench:
     """Read what `Bench.write` wrote.
 
     Raises:
-        UserError: if there is no such file, or it is another one.
+        UserError: if the file cannot be read, or `Bench.write` did not write it.
     """
     try:
         return Bench.model_validate_json(read_bytes(path, LARGEST_TEXT))
@@ -100,12 +100,12 @@ def run_bench(config: Config, *, steps: int | None = None, on_round: Callable[[]
     """Run the training loop of a configuration, without evaluations and checkpoints, and measure it.
 
     Args:
-        config: as of `train`; the length of the run has no say here.
-        steps: agent steps of the loop to time, cut to whole updates. Default: DEFAULT_STEPS, or the fewest possible.
-        on_round: called as each of ROUNDS ends.
+        config: as for `train`; the length of the run is ignored.
+        steps: agent steps of the loop to time, cut to whole updates. Default: DEFAULT_STEPS, or the minimum if larger.
+        on_round: called at the end of each of ROUNDS rounds.
 
     Raises:
-        UserError: if `steps` is too little, or there can be no such run.
+        UserError: if `steps` is too small, or the configuration has a strategy or cannot be run.
     """
     updates = _updates_per_chunk(config, steps)
     if config.runtime.strategy != "none":
@@ -147,7 +147,7 @@ def run_bench(config: Config, *, steps: int | None = None, on_round: Callable[[]
 def _rounds(
     plain: Loop, clocked: Loop, clock: Clock, updates: int, flops: float, on_round: Callable[[], None]
 ) -> Iterator[Round]:
-    """Time everything in turn, again and again."""
+    """Time everything in turn, ROUNDS times."""
     config, parts = plain.config, plain.algorithm.parts
     share, cores = share_of_group(config.env, parts)
     steps = updates * config.algorithm.rollout_length
@@ -168,7 +168,7 @@ def _rounds(
 
 
 class RandomPlayer:
-    """Plays random actions on a bare simulator: no book-keeping of episodes, no seed after the first."""
+    """Plays random actions on a bare simulator: no bookkeeping of episodes, no seed after the first."""
 
     def __init__(self, simulator: Simulator, *, seed: int) -> None:
         self.simulator = simulator
@@ -177,7 +177,7 @@ class RandomPlayer:
         simulator.reset(np.ones(b, np.bool_), self.rng.integers(2**31, size=b))
 
     def play(self, steps: int, core: int | None = None) -> float:
-        """Do `steps` in each environment, from a thread on that core; returns agent steps/s over all of them."""
+        """Take `steps` steps in each environment, in a thread on `core`; returns agent steps/s over all of them."""
         stay_on(core)
         shape = (steps, self.simulator.num_envs)
         actions = self.rng.integers(self.simulator.num_actions, size=shape, dtype=np.int32)
@@ -193,7 +193,7 @@ class RandomPlayer:
 def forward_flops(model: keras.Model) -> list[int]:
     """Floating-point operations for one observation in each layer with a kernel, in order.
 
-    A multiplication and an addition are two. What is not a matrix product or a convolution is not counted.
+    A multiplication and an addition count as two. Only matrix products and convolutions are counted.
     """
     layers = [layer for layer in model.layers if hasattr(layer, "kernel")]
     return [2 * prod(layer.kernel.shape) * prod(layer.output.shape[1:-1]) for layer in layers]
@@ -202,9 +202,9 @@ def forward_flops(model: keras.Model) -> list[int]:
 def flops_per_step(model: keras.Model, algorithm: AlgorithmSection) -> float:
     """Floating-point operations of acting and learning, for one agent step.
 
-    Forward, a step is seen when acting and again in each pass of learning, and one more observation follows every T.
-    Backward goes through the T alone and costs twice forward, for the gradients of inputs and of kernels;
-    observations need none.
+    The forward pass runs once for acting and once in each pass of learning, and on one more observation every T steps.
+    The backward pass runs on the T steps only. It costs twice the forward pass, for the gradients of inputs and of
+    kernels; observations need no gradient.
     """
     layers = forward_flops(model)
     forward, backward = sum(layers), 2 * sum(layers) - layers[0]
@@ -223,7 +223,7 @@ def matrix_rate(precision: str) -> float:
 
 
 def make_round(steps_per_second: float, emulator: float, flops_per_second: float, flops_per_step: float) -> Round:
-    """Set the speed of the loop against the floor; `emulator` is in agent steps per second too."""
+    """Compare the speed of the loop with the floor; `emulator` is in agent steps per second too."""
     floor = 1 / (1 / emulator + flops_per_step / flops_per_second)
     return Round(
         steps_per_second=steps_per_second,
@@ -238,11 +238,11 @@ def _medians(rounds: Sequence[Round]) -> Round:
     return Round(**{name: median(getattr(each, name) for each in rounds) for name in Round.model_fields})
 
 
-# --- what is said -----------------------------------------------------------------------------------------------------
+# --- output -----------------------------------------------------------------------------------------------------------
 
 
 def table(now: Bench, then: Bench | None = None) -> Table:
-    """All figures; where an earlier measurement is given, with its own beside them, and the ratios."""
+    """All figures; if an earlier measurement is given, with its figures and the ratios beside them."""
     shown = Table("", box=None, show_header=then is not None, header_style="bold", pad_edge=False)
     shown.columns[0].no_wrap = True
     for heading in ("now", "") if then is None else ("now", "", "then", "now / then"):
@@ -259,20 +259,20 @@ def table(now: Bench, then: Bench | None = None) -> Table:
 
 
 def games_ended(bench: Bench) -> str:
-    """What the table does not say, in a sentence."""
+    """How many games ended, in a sentence."""
     games = f"{bench.games:,} games ended" if bench.games else "No game ended, so resets are missing,"
     return f"{games} in the {bench.steps // 2:,} steps whose time is shared out above."
 
 
 def differences(now: Bench, then: Bench) -> list[str]:
-    """What differs of the circumstances: configuration, machine, and versions of everything but a2c itself."""
+    """The circumstances that differ: configuration, machine, and versions of everything except a2c itself."""
     here, there = _circumstances(now), _circumstances(then)
     keys = [key for key in {**here, **there} if here.get(key) != there.get(key)]
     return [f"{key} ({here.get(key)} now, {there.get(key)} then)" for key in keys]
 
 
 def _figures(bench: Bench) -> Iterator[tuple[str, float | None, str]]:
-    """Name, value, and its format."""
+    """Name, value and format of each figure."""
     middle = bench.median
     yield "agent steps/s", middle.steps_per_second, ",.0f"
     yield "frames/s", bench.frames_per_second, ",.0f"
@@ -289,7 +289,7 @@ def _figures(bench: Bench) -> Iterator[tuple[str, float | None, str]]:
 
 
 def _remarks(bench: Bench) -> dict[str, str]:
-    """What stands beside a figure: its share, its range."""
+    """The remark beside a figure: its share, or its range."""
     total = sum(bench.milliseconds.values())
     shares = {f"  {row}": f"{100 * milliseconds / total:.1f} %" for row, milliseconds in bench.milliseconds.items()}
     achieved = [each.achieved for each in bench.rounds]

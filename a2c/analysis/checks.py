@@ -1,6 +1,6 @@
-"""What `a2c doctor` looks at: packages, the machine, the emulator, TensorFlow, a short training.
+"""The checks of `a2c doctor`: packages, the machine, the emulator, TensorFlow, a short training.
 
-Packages that may be broken are imported inside the checks alone.
+Packages that may be broken are imported only inside the checks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Status = Literal["ok", "note", "problem"]
 STATUSES = get_args(Status)
 GB = 1e9
 
-# Distributions that write the same files: whichever was installed last wins.
+# Distributions that write the same files: the one installed last wins.
 CLASHES = (
     ("tensorflow", "tensorflow-cpu"),
     ("tensorflow", "tf-nightly"),
@@ -42,12 +42,12 @@ _KERAS = "unset KERAS_BACKEND, and mend ~/.keras/keras.json"
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at."""
+    """The result of one check."""
 
     check: str
     status: Status
     found: str
-    advice: str = ""  # what to do, where the status is not ok
+    advice: str = ""  # what to do if the status is not ok
 
 
 Check = Callable[[], Iterator[Finding]]
@@ -57,7 +57,7 @@ Check = Callable[[], Iterator[Finding]]
 
 
 def check_packages() -> Iterator[Finding]:
-    """Python and every requirement of a2c, and theirs, against what is installed."""
+    """Compare Python, the requirements of a2c and their own requirements with what is installed."""
     from packaging.specifiers import SpecifierSet
 
     try:
@@ -84,7 +84,7 @@ def check_packages() -> Iterator[Finding]:
 
 
 def _requirements(name: str) -> Iterator[Finding]:
-    """What a2c asks for, then what those packages ask for where it is not met; a package that does not fit once."""
+    """The requirements of a package, then the unmet ones of those packages; each unmet package once."""
     wrong: set[str] = set()
     direct = list(_required(name))
     indirect = [(r.name, each) for r in direct if _version(r.name) for each in _required(r.name)]
@@ -111,7 +111,7 @@ def _compare(owner: str, requirement: Any) -> Finding:
 
 
 def _required(name: str) -> Iterator[Any]:
-    """The requirements of a distribution that hold here, without its extras."""
+    """The requirements of a distribution that apply here, without its extras."""
     from packaging.requirements import Requirement
 
     for text in distribution(name).requires or ():
@@ -131,7 +131,7 @@ def _version(name: str) -> str | None:
 
 
 def check_processor() -> Iterator[Finding]:
-    """Cores, and what the matrix kernels can use."""
+    """Check the cores, the processor's features for matrix kernels, and oneDNN."""
     cores, quota = machine.allowed_cores(), machine.core_quota()
     if quota < cores:
         threads = max(1, math.floor(quota))
@@ -168,7 +168,7 @@ def check_processor() -> Iterator[Finding]:
 
 
 def check_memory() -> Iterator[Finding]:
-    """Memory that is free now; a run of a preset takes 0.8 to 1 GB."""
+    """Check the free memory; a run of a preset takes 0.8 to 1 GB."""
     free = machine.free_memory()
     found = f"{physical_memory() / GB:.1f} GB" + ("" if free is None else f", {free / GB:.1f} free")
     if free is None or free > 2 * GB:
@@ -179,7 +179,7 @@ def check_memory() -> Iterator[Finding]:
 
 
 def check_folders() -> Iterator[Finding]:
-    """Whether runs can be written where they go by default, and how much room is there."""
+    """Check that the default folder of runs can be written, and its free disk space."""
     here, runs = Path.cwd(), Path("runs")
     target = runs if runs.is_dir() else here
     try:
@@ -200,7 +200,7 @@ def check_folders() -> Iterator[Finding]:
 
 
 def check_surroundings() -> Iterator[Finding]:
-    """The clock and the text encoding, where something is wrong with them."""
+    """Check the clock and the text encoding; no findings if both are right."""
     if time.time() < Path(__file__).stat().st_mtime - 86_400:
         yield Finding(
             "clock",
@@ -214,11 +214,11 @@ def check_surroundings() -> Iterator[Finding]:
         )
 
 
-# --- in a process of its own ------------------------------------------------------------------------------------------
+# --- in a separate process --------------------------------------------------------------------------------------------
 
 
 def check_emulator() -> Iterator[Finding]:
-    """ROMs, and Pong for a few steps."""
+    """Check the ROMs, and play Pong for a few steps."""
     import numpy as np
     from ale_py.roms import get_rom_path
 
@@ -255,12 +255,12 @@ def check_emulator() -> Iterator[Finding]:
 
 
 def check_tensorflow() -> Iterator[Finding]:
-    """Whether it can be imported, what it sees, and how Keras is set."""
+    """Check that TensorFlow and Keras can be imported, the settings of Keras, and the GPUs."""
     for name in ("tensorflow", "keras"):
         spec = find_spec(name)
         try:
             import_module(name)
-        except (Exception, SystemExit) as error:  # whatever a broken package does
+        except (Exception, SystemExit) as error:  # a broken package may raise anything
             found = f"cannot be imported from {spec.origin if spec else 'anywhere'}: {told(error)}"
             again = f"pip install --force-reinstall {name}; if that is not the installed one, look at PYTHONPATH"
             yield Finding(name, "problem", found, _KERAS if "KERAS_BACKEND" in os.environ else again)
@@ -295,13 +295,13 @@ def _gpus(seen: int) -> Finding:
 
 
 def check_precision() -> Iterator[Finding]:
-    """Whether bfloat16 is worth it: the rates of matrix products."""
+    """Compare the rates of matrix products in bfloat16 and float32."""
     if not machine.processor_features() & BFLOAT16:
         yield Finding("bfloat16", "ok", "the processor has none: keep runtime.precision=float32")
         return
     from a2c.analysis.bench import matrix_rate
 
-    matrix_rate("float32")  # the first one starts the threads
+    matrix_rate("float32")  # the first call starts the threads
     ratio = matrix_rate("mixed_bfloat16") / matrix_rate("float32")
     worth = "worth a try with large networks" if ratio > 1.5 else "not worth it"
     yield Finding(
@@ -313,9 +313,9 @@ def check_precision() -> Iterator[Finding]:
 
 
 def check_training() -> Iterator[Finding]:
-    """Train Catch for a few updates: eager against graph, stopped and resumed against never stopped, how fast.
+    """Train Catch for a few updates: compare eager with graph, and resumed with never stopped; measure the speed.
 
-    With RMSProp, since Adam's updates hide a difference in the last bits of the gradients.
+    It uses RMSProp, since Adam's updates hide a difference in the last bits of the gradients.
     """
     from a2c.execution.runtime import is_exact
 
@@ -339,7 +339,7 @@ def check_training() -> Iterator[Finding]:
 
 
 def _train(config: Config, folder: Path, *, resume: bool = False) -> tuple[dict[str, bytes], float]:
-    """Train; all arrays of the last checkpoint, environments included, and the speed of the last updates."""
+    """Train; returns all arrays of the last checkpoint, environments included, and the speed of the last updates."""
     from a2c.run.lookup import find_checkpoint
     from a2c.run.training import train
 
@@ -357,6 +357,6 @@ def _same_bits(check: str, graph: dict[str, bytes], other: dict[str, bytes], wha
 
 
 def told(error: BaseException) -> str:
-    """What was raised, in one line."""
+    """An exception in one line."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__

@@ -1,7 +1,7 @@
 """Comparisons: eager against graph in four parts, ways of training over paired seeds, and the two questions.
 
-Everything lands in one folder: `comparison.json` (what is compared), `parts/` (the result of each process),
-`runs/` (training runs), `logs/`. What is there already is not done again.
+Everything is written to one folder: `comparison.json` (what is compared), `parts/` (the result of each process),
+`runs/` (training runs), `logs/`. Results that exist are not computed again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from a2c.reading import read_text
 from a2c.run.checkpoint import versions
 from a2c.run.files import make_folder, make_folders, remove, write_atomically
 
-FORCED = {"evaluation.episodes": 0, "logging.tensorboard": False}  # they cost time and compare nothing
+FORCED = {"evaluation.episodes": 0, "logging.tensorboard": False}  # they cost time and do not affect the comparison
 DEFAULT = "catch-rmsprop"  # the preset of compare_modes
 PARTS = ("where", "why", "growth", "convergence")
 WHY_UPDATES = 5
@@ -47,7 +47,7 @@ QUESTION_UPDATES = 5
 
 @dataclass(frozen=True)
 class Tried:
-    """One line of the table of switches: what was off, and what it came to."""
+    """One row of the table of switches: what was off, and the outcome."""
 
     off: tuple[str, ...]
     outcome: Agreement | QuestionResult
@@ -60,10 +60,10 @@ class Tried:
 
 @dataclass(frozen=True)
 class Why:
-    """The smallest set of switches whose switching off makes eager and graph agree."""
+    """The smallest set of switches that makes eager and graph agree when switched off."""
 
     trials: tuple[Tried, ...]
-    smallest: tuple[str, ...] | None  # () where they agree anyway, None where no set suffices
+    smallest: tuple[str, ...] | None  # () if they agree anyway, None if no set suffices
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked for, whatever is compared."""
+    """The options of a comparison, whatever its kind."""
 
     envs: tuple[str, ...] = ()
     config: str | None = None
@@ -103,7 +103,7 @@ class Request:
 
 
 def compare_modes(request: Request, parts: Sequence[str] = PARTS) -> Comparison:
-    """Eager against graph, fast and exact: where they differ, why, how it grows, and whether it matters."""
+    """Eager against graph, fast and exact: where they differ, why, how the difference grows, and whether it matters."""
     if len(request.envs) > 1:
         raise UserError("--eager compares in one game; give --env once.")
     for key in ("runtime.mode", "runtime.numerics"):
@@ -116,7 +116,7 @@ def compare_modes(request: Request, parts: Sequence[str] = PARTS) -> Comparison:
             f"--eager compares bits, and algorithm.name={config.algorithm.name} does not promise the same bits in "
             "eager and graph execution; leave --eager out, or choose another algorithm."
         )
-    # `auto` would not do: the arms say what they are
+    # not `auto`: each arm must state its numerics
     arms = [
         Arm("eager", _with_runtime(config, "eager", "exact")),
         Arm("graph fast", _with_runtime(config, "graph", "fast")),
@@ -137,7 +137,7 @@ def compare_modes(request: Request, parts: Sequence[str] = PARTS) -> Comparison:
 
 
 def compare_values(request: Request, text: str) -> Comparison:
-    """One arm for each value of a key, from `key=a,b`."""
+    """Compare one arm for each value of a key, from `key=a,b`."""
     key, values = _parse_values(text)
     envs = request.envs or ((None,) if request.config else ("Catch",))
     arms = [Arm(f"{short_key(key)}={value}", request.load(env=env, **{key: value})) for env in envs for value in values]
@@ -145,7 +145,7 @@ def compare_values(request: Request, text: str) -> Comparison:
 
 
 def compare_targets(request: Request, targets: Sequence[str]) -> Comparison:
-    """Two or more algorithms, presets or configuration files, or two or more run folders."""
+    """Compare two or more algorithms, presets or configuration files, or two or more run folders."""
     if len(targets) < 2:
         raise UserError(f"{targets[0]} alone cannot be compared; name two or more configurations or runs.")
     folders = [Path(target) for target in targets]
@@ -166,20 +166,20 @@ def compare_targets(request: Request, targets: Sequence[str]) -> Comparison:
 
 
 def _names_folder(target: str) -> bool:
-    """An algorithm's name does not, unless a run is there: a checkout of this project has a folder `a2c`."""
+    """Whether a target is a folder; one named like an algorithm only if it is a run: a checkout has a folder `a2c`."""
     folder = Path(target)
     return folder.is_dir() and (target not in SECTIONS or (folder / "config.yaml").is_file())
 
 
 def _target(request: Request, target: str, env: str | None) -> Config:
-    """The configuration that is meant: an algorithm's own recipe for a game, a preset, or a file."""
+    """The configuration of a target: an algorithm's own recipe for a game, a preset, or a file."""
     if target in SECTIONS and not Path(target).is_file():
         return request.load(env=env or "Catch", **{"algorithm.name": target})
     return request.load(config=target, env=env)
 
 
 def compare_question(request: Request) -> Comparison:
-    """The first question's own experiment: its table of switches."""
+    """Run the first question's experiment: its table of switches."""
     folder = _open_folder(request, "question", "", {})
 
     def run(sets: Sequence[tuple[str, ...]]) -> list[Any]:
@@ -189,7 +189,7 @@ def compare_question(request: Request) -> Comparison:
 
 
 def compare_loop(request: Request) -> Comparison:
-    """The second question: the same loss as a loop, with arrays, and with arrays of mismatched shapes."""
+    """Run the second question's experiment: the same loss as a loop, with arrays, and with mismatched shapes."""
     folder = _open_folder(request, "loop", "", {"seeds": request.seeds})
     with request.view.part("loop", len(LOSSES) * request.seeds) as part:
         result = compare_losses(seeds=range(request.seeds), on_progress=part.advance)
@@ -201,7 +201,7 @@ def _compare_arms(arms: Sequence[Arm], request: Request, kind: str) -> Compariso
         if one.config == other.config:
             raise UserError(f"{one.label!r} and {other.label!r} are the same; --set may have made them so.")
     envs = list(dict.fromkeys(arm.config.env.id for arm in arms))
-    _thresholds(envs, request.threshold)  # refused before anything is trained
+    _thresholds(envs, request.threshold)  # raises before anything is trained
     _refuse_unfit(arms)
     what = [[arm.label, dump_config(arm.config)] for arm in arms]
     folder = _open_folder(request, kind, "-".join(envs), {"arms": what})
@@ -225,7 +225,7 @@ def _parse_values(text: str) -> tuple[str, list[Any]]:
     key = key.strip()
     try:
         values = load_yaml(f"[{raw}]")
-    except Exception:  # whatever PyYAML raises on hostile text
+    except Exception:  # PyYAML may raise anything on hostile text
         values = []
     if not separator or len(values) < 2:
         raise UserError(f"--vary {text!r} is not of the form key=a,b, for example optimizer.learning_rate=7e-4,1e-3.")
@@ -237,7 +237,7 @@ def _parse_values(text: str) -> tuple[str, list[Any]]:
 
 
 def _thresholds(envs: Sequence[str], threshold: float | None) -> dict[str, float | None]:
-    """The return to reach in each environment: the one given, else each environment's own."""
+    """The return to reach in each environment: the given one, else each environment's default."""
     if threshold is not None and len(envs) > 1:
         raise UserError("--threshold is a return of one game; several games have their own: leave it out.")
     return {env: default_threshold(env) if threshold is None else threshold for env in envs}
@@ -281,7 +281,7 @@ class _LockStep:
 def _run_tasks(
     request: Request, folder: Path, part: str, task: str, sets: Sequence[tuple[str, ...]], updates: int
 ) -> list[Any]:
-    """Run one task of `a2c.analysis.worker` for each set of switches, and return what each wrote."""
+    """Run one task of `a2c.analysis.worker` for each set of switches, and return the results."""
     jobs = [_task_job(folder, task, off, updates) for off in sets]
     if not all(job.is_done() for job in jobs):
         with request.view.part(part, len(jobs)) as view:
@@ -302,13 +302,13 @@ def _task_job(folder: Path, task: str, off: tuple[str, ...], updates: int) -> Jo
 
 
 def _output(folder: Path, task: str, off: tuple[str, ...]) -> Path:
-    """Where a task leaves its result. The set is named by the digits of its members: words would be too long."""
+    """The file of a task's result, named after the set of switches as a bit mask: their names would be too long."""
     bits = "".join("1" if switch in off else "0" for switch in sw.SWITCHES)
     return folder / "parts" / f"{task}-off-{int(bits, 2):04x}.json"
 
 
 def _read_json(file: Path) -> Any:
-    """None where there is no such file, or a damaged one."""
+    """The content of a file; None if it is missing or damaged."""
     try:
         return json.loads(read_text(file))
     except (OSError, ValueError, RecursionError):
@@ -316,7 +316,7 @@ def _read_json(file: Path) -> Any:
 
 
 def _explain(run: Callable[[Sequence[tuple[str, ...]]], list[Any]], kind: type) -> Why:
-    """Search for the smallest set; `run` tries sets of switches, and what it brings back becomes of the given kind."""
+    """Search for the smallest set; `run` tries sets of switches, and its results are converted to `kind`."""
     seen: dict[tuple[str, ...], Tried] = {}
 
     def trial(sets: Sequence[frozenset[str]]) -> list[Tried]:
@@ -339,7 +339,7 @@ def _train_and_converge(arms: Sequence[Arm], request: Request, folder: Path) -> 
 
 
 def _refuse_unfit(arms: Sequence[Arm]) -> None:
-    """Find out here, not in the fifth process, that there is no such game or that the network does not fit it."""
+    """Check here, not in the fifth process, that each game exists, the network fits it, and no arm is multiworker."""
     for arm in arms:
         if arm.config.runtime.strategy == "multiworker":
             raise UserError(
@@ -356,9 +356,9 @@ def _with_runtime(config: Config, mode: str, numerics: str) -> Config:
 
 
 def _open_folder(request: Request, kind: str, game: str, what: dict[str, Any]) -> Path:
-    """Make the folder, or make sure that it holds this very comparison.
+    """Make the folder, or check that it holds this comparison.
 
-    The default is runs/compare-<kind>-<game>-<hash>: the same command finds the same folder, another one another.
+    The default is runs/compare-<kind>-<game>-<hash>: the same command finds the same folder.
     """
     what = json.loads(json.dumps({"kind": kind, **what}))
     digest = hashlib.sha256(json.dumps([what, versions()], sort_keys=True).encode()).hexdigest()[:8]
@@ -385,5 +385,5 @@ def _open_folder(request: Request, kind: str, game: str, what: dict[str, Any]) -
 
 
 def _typed(kind: Any, values: Any) -> Any:
-    """Plain JSON values as the dataclass that was written."""
+    """Plain JSON values, converted back to the dataclass that was written."""
     return TypeAdapter(kind).validate_python(values)

@@ -1,4 +1,4 @@
-"""Ways of training compared by how they learn, over paired seeds.
+"""Compare how ways of training learn, over paired seeds.
 
 A run that never reaches the threshold is censored (`math.inf`), never dropped.
 """
@@ -28,18 +28,18 @@ from a2c.run.checkpoint import read_checkpoint, step_files
 from a2c.run.logs import logged, number
 from a2c.run.metrics import WINDOW
 
-NEEDED = {"env_steps", "updates", "episodes", "episode_return_mean", "seconds"}  # of a line of metrics
-WALL_CLOCK = ("seconds", "steps_per_second")  # what two equal runs may differ in
+NEEDED = {"env_steps", "updates", "episodes", "episode_return_mean", "seconds"}  # in a line of metrics
+WALL_CLOCK = ("seconds", "steps_per_second")  # may differ between equal runs
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """How a run went, over the budget that all compared runs have."""
+    """The result of a run, over the budget that all compared runs have."""
 
     arm: str
     env: str
     seed: int
-    env_steps_to_threshold: float  # agent steps; inf if it never got there
+    env_steps_to_threshold: float  # agent steps; inf if never reached
     gradient_steps_to_threshold: float
     seconds_to_threshold: float
     steps_per_second: float  # agent steps over seconds of training
@@ -56,7 +56,7 @@ class ArmSummary:
     arm: str
     env: str
     runs: int
-    reached: int  # runs that got to the threshold
+    reached: int  # runs that reached the threshold
     env_steps_to_threshold: float
     gradient_steps_to_threshold: float
     seconds_to_threshold: float
@@ -74,7 +74,7 @@ class Contrast:
     seeds: tuple[int, ...]
     identical: int  # seeds whose two runs are equal bit for bit: weights, optimizer, every line of metrics
     env_steps_to_threshold: PairedComparison | None  # ratios; None without a threshold
-    gradient_steps_to_threshold: PairedComparison | None  # None as well if a run got there without a gradient step
+    gradient_steps_to_threshold: PairedComparison | None  # also None if a run reached it without a gradient step
     seconds_to_threshold: PairedComparison | None
     steps_per_second: PairedComparison
     final_return: PairedComparison  # differences
@@ -85,7 +85,7 @@ class Aggregate:
     """One arm over several games, by human-normalised final return (Agarwal et al. 2021, arXiv 2108.13264)."""
 
     arm: str
-    seeds: int  # the fewest of any game and either arm
+    seeds: int  # the fewest in any game, of this arm and the first
     interquartile_mean: float
     interval: tuple[float, float] | None  # None for one seed
     improvement: float | None  # P(a run of this arm beats one of the first arm), averaged over games
@@ -94,7 +94,7 @@ class Aggregate:
 
 @dataclass(frozen=True)
 class Convergence:
-    """All that part four found."""
+    """All results of part four."""
 
     thresholds: dict[str, float | None]  # by environment
     budget: int  # agent steps that were compared
@@ -109,12 +109,12 @@ def converge(runs: Sequence[Run], thresholds: dict[str, float | None], *, cut: b
     """Read runs and compare each arm with the first.
 
     Args:
-        runs: arms are taken in the order in which they appear first.
+        runs: the arms keep the order in which they first appear.
         thresholds: the return to reach in each environment.
-        cut: compare the steps that all runs have, where they are not of one length.
+        cut: compare only the steps that all runs have, if their lengths differ.
 
     Raises:
-        UserError: if a run has no curve, or two arms no game or no seed in common.
+        UserError: if a run has no curve, or two arms have no game or no seed in common.
     """
     lines = {run: _lines(run.folder) for run in runs}
     budget = min(entries[-1]["env_steps"] for entries in lines.values())
@@ -143,13 +143,13 @@ def converge(runs: Sequence[Run], thresholds: dict[str, float | None], *, cut: b
 
 
 def is_scored(env_id: str) -> bool:
-    """Whether a random and a human score are published, so that returns can be brought to one scale."""
+    """Whether a random and a human score are published, so that returns can be normalised."""
     game = atari_game(env_id)
     return game is not None and game.random is not None and game.human is not None
 
 
 def default_threshold(env_id: str) -> float | None:
-    """A return worth reaching: half way from random to human on Atari, what the environment names elsewhere."""
+    """A return worth reaching: halfway from random to human on Atari, else the environment's own; None if unknown."""
     game = atari_game(env_id)
     if game is not None:
         if game.random is None or game.human is None:
@@ -164,9 +164,9 @@ def default_threshold(env_id: str) -> float | None:
 
 
 def _lines(folder: Path) -> list[dict[str, Any]]:
-    """The metrics of a run; a half line, as a killed run leaves it, is left out.
+    """The metrics of a run, without an incomplete line that a killed run may leave.
 
-    Older runs did not count gradient steps: each of their updates made one.
+    Older runs did not log gradient steps: each of their updates took one.
     """
     lines = [
         {"gradient_steps": line["updates"], **_plain(line)}
@@ -179,12 +179,12 @@ def _lines(folder: Path) -> list[dict[str, Any]]:
 
 
 def _plain(line: dict[str, Any]) -> dict[str, Any]:
-    """Without what no run logs: lists and objects, of which a stranger's line may hold any number."""
+    """A line without lists and objects: no run logs them, but a stranger's line may hold any number."""
     return {name: value for name, value in line.items() if not isinstance(value, list | dict)}
 
 
 def _has_needed(line: dict[str, Any]) -> bool:
-    """Whether all that is compared is there and a finite number; before the first game there is no return."""
+    """Whether a line has all that is compared, as finite numbers; before the first game the return may be null."""
     numbers = {name: line.get(name) for name in NEEDED | ({"gradient_steps"} & line.keys())}
     if "episode_return_mean" in line and line["episode_return_mean"] is None:
         numbers["episode_return_mean"] = 0
@@ -212,7 +212,7 @@ def _result(run: Run, lines: list[dict[str, Any]], threshold: float | None) -> R
 
 
 def _reaches(line: dict[str, Any], threshold: float | None) -> bool:
-    """Over a full window of games: the mean of the first few is luck."""
+    """Whether the mean return over a full window of games reaches the threshold: the mean of the first few is luck."""
     return threshold is not None and line["episodes"] >= WINDOW and line["episode_return_mean"] >= threshold
 
 
@@ -234,7 +234,7 @@ def _summary(results: list[RunResult]) -> ArmSummary:
 
 
 def _median(values: list[float]) -> float:
-    """Half a time that never came is no time: infinite where the higher of the two middle values is."""
+    """The median; infinite if the higher of the two middle values is."""
     return float(np.mean(sorted(values)[(len(values) - 1) // 2 : len(values) // 2 + 1]))
 
 
@@ -265,7 +265,7 @@ def _contrast(baseline: list[Run], runs: list[Run], results: dict[Run, RunResult
 
 
 def are_identical(first: Path, second: Path) -> bool:
-    """Whether two runs ended with the same weights and optimizer, and wrote the same metrics, wall clock apart."""
+    """Whether two runs ended with the same weights and optimizer, and wrote the same metrics, except the wall clock."""
     ours, theirs = ([_timeless(line) for line in _lines(folder)] for folder in (first, second))
     return ours == theirs and _last_arrays(first) == _last_arrays(second)
 
@@ -299,7 +299,7 @@ def _aggregate(
 
 
 def _interval(statistic: Callable[..., float], *scores: dict[str, np.ndarray]) -> tuple[float, float] | None:
-    """Nothing is known of the spread of one seed."""
+    """The interval of a statistic; None if a game has only one seed, whose spread is unknown."""
     if min(len(runs) for way in scores for runs in way.values()) < 2:
         return None
     return stratified_interval(statistic, *scores)

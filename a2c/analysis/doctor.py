@@ -1,7 +1,6 @@
-"""What is right and wrong with an installation and its machine, each with what to do about it.
+"""Examine an installation and its machine, with advice for each problem.
 
-What may take the whole process with it (TensorFlow, the emulator) is looked at in a process of its own, which prints
-its findings.
+Checks that may crash the process (TensorFlow, the emulator) run in a separate one, which prints its findings.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from collections.abc import Callable, Iterable, Iterator
 from a2c.analysis import checks
 from a2c.analysis.checks import REPORT, Check, Finding, told
 
-RISKY_SECONDS = 300  # for what runs in the process of its own; it takes 15 on two cores
+RISKY_SECONDS = 300  # limit for the separate process, which takes 15 on two cores
 
 
 def examine(on_check: Callable[[str], None] = lambda name: None) -> list[Finding]:
-    """Look at everything.
+    """Run all checks.
 
     Args:
         on_check: called with the name of each check before it runs.
@@ -33,18 +32,18 @@ def examine(on_check: Callable[[str], None] = lambda name: None) -> list[Finding
 
 
 def run_check(name: str, check: Check) -> Iterator[Finding]:
-    """The findings of a check; what it raises is one too."""
+    """The findings of a check; an exception becomes a finding too."""
     try:
         yield from check()
-    except (Exception, SystemExit) as error:  # whatever broken packages do
+    except (Exception, SystemExit) as error:  # broken packages may raise anything
         yield Finding(name, "problem", f"the check failed: {told(error)}", REPORT)
 
 
-# --- in a process of its own ------------------------------------------------------------------------------------------
+# --- in a separate process --------------------------------------------------------------------------------------------
 
 
 def _in_own_process(names: list[str]) -> Iterator[Finding]:
-    """The findings of RISKY checks. Where one ends the process or hangs, that is a finding, and the rest runs again."""
+    """The findings of RISKY checks. If one ends the process or hangs, that is a finding; the rest run in a new one."""
     code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import run_risky; run_risky({names!r})"
     try:
         ended = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=RISKY_SECONDS)
@@ -89,7 +88,7 @@ def _exit(code: int, complaint: str) -> str:
     return " ".join([f"exit code {code}", *complaint.strip().splitlines()[-1:]])
 
 
-_FINDING, _DONE = "a2c-finding:", "a2c-done:"  # how the lines between the processes begin
+_FINDING, _DONE = "a2c-finding:", "a2c-done:"  # prefixes of the lines between the processes
 CHECKS: dict[str, Check] = {
     "packages": checks.check_packages,
     "processor": checks.check_processor,

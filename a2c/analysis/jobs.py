@@ -1,6 +1,6 @@
-"""Runs commands in processes of their own, some at a time; what is there already is not run again.
+"""Run commands in separate processes, some at a time; commands that are done already are not run again.
 
-They run on this machine, or on those of a cluster (`a2c.analysis.ray_jobs`).
+They run on this machine or on a cluster (`a2c.analysis.ray_jobs`).
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ class Job:
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def whole_environment(self) -> dict[str, str]:
-        """This process's own, and what the job adds."""
+        """The environment of this process, with the job's additions."""
         return {**os.environ, **self.environment}
 
 
 class Process(Protocol):
-    """A job that runs, in the words of `subprocess.Popen`."""
+    """A running job, with the interface of `subprocess.Popen`."""
 
     def poll(self) -> int | None:
         """Its exit code, None while it runs."""
 
     def wait(self, timeout: float | None = None) -> object:
-        """Wait for its end; raises TimeoutExpired where that takes longer."""
+        """Wait for its end; raises TimeoutExpired if that takes longer."""
 
     def terminate(self) -> None:
         """Ask it to stop."""
@@ -56,7 +56,7 @@ class Process(Protocol):
 
 
 class Place:
-    """Where jobs run; a context."""
+    """Where jobs run; a context manager."""
 
     cpus: int
 
@@ -64,13 +64,13 @@ class Place:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing to put back."""
+        """Nothing to restore."""
 
     def examine(self, folder: Path) -> None:
-        """Refuse a folder that jobs could not work in; called before the first of them."""
+        """Check that jobs can work in a folder; called before the first of them."""
 
     def start(self, job: Job) -> Process:
-        """Run a job's command in this process's working directory and environment; the log's folder exists."""
+        """Run a job's command in this process's working directory and environment; the log's folder must exist."""
         raise NotImplementedError
 
 
@@ -82,7 +82,7 @@ class Machine(Place):
     def start(self, job: Job) -> Process:
         """Run a job's command."""
         with create(job.log) as log:
-            # in a session of its own: Ctrl-C reaches this process alone, which then stops its jobs in good order
+            # a new session: Ctrl-C reaches only this process, which then stops its jobs in order
             return subprocess.Popen(
                 job.command,
                 stdin=subprocess.DEVNULL,
@@ -90,7 +90,7 @@ class Machine(Place):
                 stderr=log,
                 env=job.whole_environment(),
                 start_new_session=True,
-                close_fds=False,  # the lock is the only one that is handed down
+                close_fds=False,  # jobs inherit the lock, the only inheritable descriptor
             )
 
 
@@ -107,17 +107,17 @@ def run_jobs(
 ) -> None:
     """Run the jobs that are not done yet, `workers` at a time, in the given order.
 
-    When this is interrupted (Ctrl-C, SIGTERM), the running ones are asked to stop and waited for.
+    On Ctrl-C or SIGTERM, the running jobs are asked to stop and waited for.
 
     Args:
         jobs: what to run.
         workers: processes at a time.
-        folder: where all of them work; locked meanwhile, also by jobs of this machine whose parent was killed.
+        folder: where all of them work; locked meanwhile, also by jobs of this machine if their parent is killed.
         place: where they run.
         on_tick: called several times a second with the number of jobs that are done.
 
     Raises:
-        UserError: if a job fails, with the last line it wrote; where another process works there.
+        UserError: if a job fails, with the last line it wrote; or if another process works in `folder`.
     """
     with FolderLock(folder, inherited=True) as lock:
         lock.take()
@@ -129,7 +129,7 @@ def _run(jobs: Sequence[Job], workers: int, folder: Path, place: Place, on_tick:
     done = len(jobs) - len(waiting)
     running: list[tuple[Job, Process]] = []
     asked: list[int] = []
-    # by default it would leave the running jobs behind; an exception could leave a lock of the display taken for ever
+    # the default handler would leave jobs running; an exception in a handler could leave a lock of the display taken
     before = signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
     try:
         on_tick(done)
@@ -158,7 +158,7 @@ def _run(jobs: Sequence[Job], workers: int, folder: Path, place: Place, on_tick:
 
 
 def end(process: Process) -> None:
-    """Wait for one that was asked to stop, but not for ever."""
+    """Wait for a process that was asked to stop; kill it after GRACE_SECONDS."""
     try:
         process.wait(GRACE_SECONDS)
     except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""Where eager and graph execution part, and how far: the same updates in both, compared bit by bit."""
+"""Where eager and graph execution diverge, and how far: the same updates in both, compared bit by bit."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from a2c.execution.runtime import parts_of
 from a2c.reading import open_regular
 from a2c.run.files import replacing
 
-Tamper = Callable[[str, Any], Any]  # (stage, value) -> the value that the update goes on with
+Tamper = Callable[[str, Any], Any]  # (stage, value) -> the value that the update continues with
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One named array as two executions have it."""
+    """The difference of one named array between two executions."""
 
     stage: str
     elements: int
     differing: int  # elements whose bits differ
-    max_ulps: int  # the largest distance, counted in floating-point numbers between the two
+    max_ulps: int  # the largest distance, counted in representable numbers
     max_abs: float
 
 
@@ -40,12 +40,12 @@ class Difference:
 class Where:
     """The first update whose results differ between eager and graph, stage by stage in the order of computation."""
 
-    update: int | None  # counted from 1; None: all agree, and `stages` are those of the first update
+    update: int | None  # counted from 1; None if all agree, then `stages` are those of the first update
     updates: int  # that were run
     first: str | None  # the first stage that differs
     stages: tuple[Difference, ...]
-    differing_variables: tuple[str, ...]  # after that update, when nothing was observed
-    # weights and slots that the graph computes otherwise while its stages are read: reading can stop a rewrite
+    differing_variables: tuple[str, ...]  # after that update, if no stage is read
+    # weights and slots that the graph computes differently if its stages are read: reading can prevent a rewrite
     changed_by_observing: tuple[str, ...]
 
 
@@ -66,7 +66,7 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Distance:
-    """Of one group of variables after one update."""
+    """The distance of one group of variables after one update."""
 
     relative: float  # |graph - eager| / |eager|, Euclidean norms over the whole group
     max_abs: float
@@ -86,14 +86,14 @@ def record(config: Config, updates: int) -> list[Rollout]:
 
 
 def save_rollouts(path: Path, rollouts: Sequence[Rollout]) -> None:
-    """Write them as one compressed .npz, array by array."""
+    """Write rollouts as one compressed .npz."""
     arrays = {f"{i}/{name}": x for i, rollout in enumerate(rollouts) for name, x in rollout.arrays().items()}
     with replacing(path) as file:
         np.savez_compressed(file, allow_pickle=False, **arrays)
 
 
 def load_rollouts(path: Path, updates: int) -> list[Rollout]:
-    """The first `updates` of those that `save_rollouts` wrote."""
+    """The first `updates` rollouts that `save_rollouts` wrote."""
     with open_regular(path, 2**40) as stream, np.load(stream, allow_pickle=False) as file:
         numbered = [(*name.split("/", 1), name) for name in file.files]
         return [
@@ -105,13 +105,13 @@ def load_rollouts(path: Path, updates: int) -> list[Rollout]:
 def find_where(eager: Algorithm, graph: Algorithm, rollouts: Iterable[Rollout], tamper: Tamper | None = None) -> Where:
     """Find the first stage of the first update at which two executions of an algorithm differ.
 
-    Both update on the same rollouts; if their variables differ afterwards, that update is repeated from the weights
-    before it with every stage read.
+    Both update on the same rollouts. If their variables differ after an update, it is repeated from the weights before
+    it, and every stage is read.
 
     Args:
         eager, graph: with equal variables; `graph` is compiled.
         rollouts: one for each update.
-        tamper: changes values of the graph's stages on purpose, to test this function.
+        tamper: changes values of the graph's stages, to test this function.
     """
     first_update: tuple[Any, ...] | None = None
     updates = 0
@@ -163,14 +163,14 @@ def observe(
 ) -> dict[str, np.ndarray]:
     """Update once and return every named stage, in the order of computation; then the variables.
 
-    The stages of an update's second gradient step and of later ones have its number before their names.
+    From the second gradient step on, the names of stages begin with the step's number.
 
     Args:
         algorithm: is updated.
         rollout: to learn from.
-        updates: that were made before.
+        updates: number of updates made before.
         mode: eager or graph.
-        tamper: what to put in the place of a stage's value.
+        tamper: replaces a stage's value.
     """
     seen: dict[str, np.ndarray] = {}
     watched = {name: _Watched(step, mode, tamper, seen) for name, step in algorithm.steps.items()}
@@ -188,7 +188,7 @@ class _Watched:
         self.step = step
         self.tamper = tamper
         self.seen = seen
-        self.order: list[str] = []  # tf.function hands dictionaries back sorted
+        self.order: list[str] = []  # tf.function returns dictionaries sorted
         self.calls = 0
         self.compiled = Compiled(self._staged, mode, step.signature)
 
@@ -246,7 +246,7 @@ def variable_groups(algorithm: Algorithm) -> dict[str, np.ndarray]:
 
 
 def distance(first: np.ndarray, second: np.ndarray) -> Distance:
-    """Of two vectors, in float64."""
+    """The distance of two vectors, in float64."""
     difference = second.astype(np.float64) - first
     norm = np.linalg.norm(first.astype(np.float64))
     apart = float(np.linalg.norm(difference))
@@ -260,7 +260,7 @@ def snapshot(algorithm: Algorithm) -> dict[str, np.ndarray]:
 
 
 def restore(algorithm: Algorithm, values: dict[str, np.ndarray]) -> None:
-    """Put back what `snapshot` copied."""
+    """Restore what `snapshot` copied."""
     for name, variable in _named_variables(algorithm):
         variable.assign(values[name])
 
@@ -273,7 +273,7 @@ def _named_variables(algorithm: Algorithm) -> list[tuple[str, Any]]:
 
 
 def differing_names(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> list[str]:
-    """The names whose arrays have other bits."""
+    """The names of the arrays whose bits differ."""
     return [name for name in first if first[name].tobytes() != second[name].tobytes()]
 
 
@@ -294,7 +294,7 @@ def ulp_distance(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """How many representable numbers the elements lie apart: 1 for neighbours, 0 for equal bits.
 
     Floats of at most 32 bits are ordered by their bits, negative ones downwards; -0 and +0 are 1 apart, so that
-    0 means the same bits. Integers and booleans: their difference. Returns int64, of the arrays' shape.
+    0 means the same bits. For integers and booleans it is their difference. Returns int64, of the arrays' shape.
 
     Raises:
         ValueError: if shapes or types differ.

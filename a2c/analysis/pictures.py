@@ -19,7 +19,7 @@ from a2c.show.style import COLOURS, DASHES, THIN, colour, draw_band, kept, line,
 
 
 def draw(comparison: Comparison) -> list[Path]:
-    """Draw what can be drawn; returns the files."""
+    """Draw the parts of a comparison that have pictures; returns the files."""
     pictures: dict[str, Figure] = {}
     if comparison.growth is not None:
         pictures["growth.png"] = _draw_growth(comparison.growth)
@@ -80,7 +80,7 @@ def _draw_curves(found: Convergence) -> Figure:
 
 
 def _draw_band(axes: Axes, xs: Sequence[Any], runs: Sequence[RunResult], arm: str, index: int) -> None:
-    """The median over seeds and the quartiles, where all runs have values; single runs thin behind it."""
+    """Draw the median and quartiles over seeds, in the range that all runs cover, with thin single runs behind."""
     if not runs:
         return
     for x, run in zip(xs, runs, strict=True):

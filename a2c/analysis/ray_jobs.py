@@ -1,7 +1,7 @@
-"""Jobs on the machines of a Ray cluster, all of which see the same folders.
+"""Jobs on the machines of a Ray cluster, which all share the same folders.
 
-Ray is handed nothing but commands: each runs in a process of its own on some node, with the working directory, the
-environment and the log that it would have here, so that it leaves the same files. Ray's worker waits for it.
+Ray gets only commands: each runs in a separate process on some node, with the working directory, environment and log
+that it would have here, so that it writes the same files. Ray's worker waits for it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from a2c.analysis.jobs import POLL_SECONDS, Job, Place, Process, end
 from a2c.config import UserError
 from a2c.run.files import create
 
-JOIN_SECONDS = 30.0  # until a cluster counts as not there
+JOIN_SECONDS = 30.0  # until a cluster counts as absent
 EXAMINE_SECONDS = 120.0  # for every node to import TensorFlow
 LATE_SECONDS = 60.0  # until a file that another machine wrote is seen here: acdirmax of NFS
 OURS = {
@@ -39,13 +39,13 @@ TELL_VERSIONS = "import json; from a2c.run.checkpoint import versions; print(jso
 
 
 class Cluster(Place):
-    """The nodes of a running Ray cluster, a member of which this process is within the context.
+    """The nodes of a running Ray cluster, which this process joins within the context.
 
     Args:
-        address: `host:port` or `ray://host:port`; "auto" is that of RAY_ADDRESS, else the one of this machine.
+        address: `host:port` or `ray://host:port`; "auto" means RAY_ADDRESS, else the cluster of this machine.
 
     Raises:
-        UserError: on entering, where Ray is not installed, or no cluster answers.
+        UserError: on entering, if Ray is not installed or no cluster answers.
     """
 
     def __init__(self, address: str) -> None:
@@ -61,8 +61,8 @@ class Cluster(Place):
         self.ray: Any = ray
         before = signal.getsignal(signal.SIGTERM)
         ray.init(self.address, log_to_driver=False, configure_logging=False)
-        signal.signal(signal.SIGTERM, before)  # Ray sets one of its own
-        # what Ray itself says of a worker's end, on stdout; no setting silences that
+        signal.signal(signal.SIGTERM, before)  # Ray installs its own handler
+        # silences Ray's messages on stdout about ended workers; there is no setting for it
         ray._private.worker.print_to_stdstream = lambda *_, **__: None
         self.cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
         return self
@@ -71,16 +71,16 @@ class Cluster(Place):
         self.ray.shutdown()
 
     def examine(self, folder: Path) -> None:
-        """Refuse a folder that a node does not see, and a node that would train to other bits."""
+        """Check that every node sees the folder and has the same versions, without which the bits would differ."""
         nodes = [node for node in self.ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".seen-by-all-") as token:
             paths = (str(Path.cwd()), str(Path(token.name).absolute()))
             asked = [(node["NodeManagerHostname"], self._ask(node["NodeID"], paths)) for node in nodes]
-            for name, answer in asked:  # several nodes may be of one name
+            for name, answer in asked:  # several nodes may share a name
                 _refuse_unfit(name, self._answer(answer))
 
     def start(self, job: Job) -> Process:
-        """Run a job's command on a node with a free CPU, at once or when there is one."""
+        """Run a job's command on a node as soon as one has a free CPU."""
         work = self.ray.remote(run_command).options(num_cpus=1, max_retries=0, name=job.name)
         return _Task(self.ray, job, work.remote(job.command, str(Path.cwd()), str(job.log), job.whole_environment()))
 
@@ -137,7 +137,7 @@ class _Task:
 
 
 def _refuse_absent(address: str) -> None:
-    """Ray would try for minutes, and write to the terminal meanwhile: a process of its own tries first."""
+    """Check in a separate process that a cluster answers: Ray would try for minutes, and write to the terminal."""
     try:
         done = subprocess.run(
             [sys.executable, "-c", JOIN, address], capture_output=True, text=True, timeout=JOIN_SECONDS
@@ -154,7 +154,7 @@ def _refuse_absent(address: str) -> None:
 
 def _refuse_unfit(node: str, found: Any) -> None:
     from a2c.run.checkpoint import (
-        versions,  # not above: Ray's workers import this file, and are to be without TensorFlow
+        versions,  # not at the top: Ray's workers import this file, and should not import TensorFlow
     )
 
     if isinstance(found, str):
@@ -198,7 +198,7 @@ def run_command(command: Sequence[str], cwd: str, log: str, environment: Mapping
 
 
 def look_around(paths: Sequence[str], environment: Mapping[str, str]) -> dict[str, str] | str:
-    """The versions that a job would find here, or what keeps it from running."""
+    """The versions that a job would find here, or the reason why it cannot run."""
     for path in paths:
         if not Path(path).exists():
             return f"it does not see {path}"

@@ -54,7 +54,7 @@ def write_report(comparison: Comparison, command: str) -> list[Path]:
 
 
 def verdict(comparison: Comparison) -> list[str]:
-    """One sentence for each thing that was found, claiming no more than the data carries."""
+    """One sentence for each result, claiming no more than the data supports."""
     sentences: list[str] = []
     for numerics, where in (comparison.where or {}).items():
         sentences.append(f"Where: {_say_where(numerics, where)}")
@@ -168,7 +168,7 @@ def _say_contrast(contrast: Contrast, found: Convergence) -> str:
 
 
 def _gradient_steps(contrast: Contrast, runs: Sequence[RunResult]) -> str:
-    """Empty if they say nothing beside the agent steps: each pair has the same ratio of both, as in one algorithm."""
+    """The ratio of gradient steps; empty if each pair has the same ratio as in agent steps, as within one algorithm."""
     of = {(run.arm, run.seed): run for run in runs if run.env == contrast.env}
     pairs = [(of[contrast.baseline, seed], of[contrast.arm, seed]) for seed in contrast.seeds]
     same = all(
@@ -215,7 +215,7 @@ def _ratio(found: PairedComparison, of: str) -> str:
 
 
 def _times(ratio: float) -> str:
-    """Infinite where only the other arm got there, 0 where only this one did."""
+    """A ratio as text: infinite if only the other arm reached the threshold, 0 if only this one did."""
     return "∞" if math.isinf(ratio) else f"{ratio:.2f}"
 
 
@@ -249,7 +249,7 @@ def _list(off: Sequence[str]) -> str:
 
 
 def tables(comparison: Comparison) -> list[Table]:
-    """All that is worth a table."""
+    """The tables of all results that have one."""
     found = [_where_table(numerics, where) for numerics, where in (comparison.where or {}).items() if where.update]
     if comparison.why is not None:
         found.append(_why_table(comparison.why))
@@ -348,7 +348,7 @@ def _markdown(comparison: Comparison, command: str, pictures: Sequence[Path]) ->
 
 
 def _plain(value: Any) -> Any:
-    """JSON has no infinity: `inf` of a censored run becomes the text "inf"."""
+    """Values for JSON, which has no infinity: `inf` of a censored run becomes the text "inf"."""
     if isinstance(value, dict):
         return {key: _plain(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""One way of training with several seeds, each run in a process of its own; what is there already is not run again."""
+"""Train one configuration with several seeds, each in a separate process; finished runs are not repeated."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from a2c.run.files import make_folder
 
 @dataclass(frozen=True)
 class SeedResult:
-    """How a run ended: its last line of metrics."""
+    """The end of a run: its last line of metrics."""
 
     seed: int
     run_dir: Path
@@ -24,15 +24,15 @@ class SeedResult:
 
 
 def train_seeds(config: Config, seeds: range, folder: Path, *, jobs: int, place: Place, view: View) -> list[SeedResult]:
-    """Train a configuration once with each seed, in `folder/runs`, or go on where that was stopped.
+    """Train a configuration once with each seed, in `folder/runs`; stopped runs are resumed.
 
     Args:
-        config: of all runs, the seed apart.
+        config: of all runs, except the seed.
         seeds: one run for each.
         folder: of the runs, their logs and their configuration.
         jobs: processes at a time.
         place: where they run.
-        view: shows how far they are.
+        view: shows the progress.
 
     Raises:
         UserError: if the folder holds other runs, or one of them fails.

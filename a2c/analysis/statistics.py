@@ -1,7 +1,7 @@
-"""Compare two ways of training, honestly: paired seeds of one game, or seeds of many games. Numbers in, numbers out.
+"""Compare two ways of training: paired seeds of one game, or seeds of many games. Numbers in, numbers out.
 
-Two runs are a pair where they share all but the way of training, the seed included. Every pair counts: a run that
-never reached the threshold is as late as can be, not missing.
+Two runs are a pair if they share everything, including the seed, except the way of training. Every pair counts: a run
+that never reached the threshold counts as infinitely late, not as missing.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-MIN_SEEDS = 6  # of five pairs the sign-flip test's smallest two-sided p is 2 / 2**5 = 0.0625: nothing could be shown
+MIN_SEEDS = 6  # with five pairs the sign-flip test's smallest two-sided p is 2 / 2**5 = 0.0625: nothing could be shown
 CONFIDENCE = 0.95
-SIGN_FLIPS = 9_999  # drawn where there are more than 13 pairs; of up to 13 all 2**n are enumerated
+SIGN_FLIPS = 9_999  # drawn if there are more than 13 pairs; for up to 13 all 2**n are enumerated
 
 Array: TypeAlias = npt.NDArray[np.float64]
 Scores: TypeAlias = Mapping[str, npt.ArrayLike]  # game -> [seeds]; games may differ in their number of seeds
@@ -25,14 +25,14 @@ Scores: TypeAlias = Mapping[str, npt.ArrayLike]  # game -> [seeds]; games may di
 
 @dataclass(frozen=True)
 class PairedComparison:
-    """What pairs of runs say of the second way of training against the first."""
+    """The second way of training compared with the first, over pairs of runs."""
 
-    no_difference: float  # the value that means it: 1 for a ratio, 0 for a difference
+    no_difference: float  # the value that means no difference: 1 for a ratio, 0 for a difference
     pairs: int
-    estimate: float | None  # median over pairs; a ratio may be inf or 0; None where no pair tells anything
-    low: float | None  # 95 % interval of the median; None with `estimate`, and below MIN_SEEDS
+    estimate: float | None  # median over pairs; a ratio may be inf or 0; None if no pair is informative
+    low: float | None  # 95 % interval of the median; None if `estimate` is, or below MIN_SEEDS pairs
     high: float | None
-    p_value: float | None  # two-sided sign-flip test; None as `low`
+    p_value: float | None  # two-sided sign-flip test; None if `low` is
     censored_first: int  # runs that never reached the threshold
     censored_second: int
 
@@ -47,13 +47,13 @@ class PairedComparison:
 def paired_ratio(first: npt.ArrayLike, second: npt.ArrayLike, *, seed: int = 0) -> PairedComparison:
     """Compare costs or rates, such as agent steps to a threshold or steps per second, by the median of second / first.
 
-    A run that never reached the threshold is math.inf. Where only one run of a pair did, its partner's ratio is inf
-    or 0: the longest of all, whatever the budget was. Where neither did, the pair tells nothing; it counts as a ratio
-    of 1, which makes a difference harder to show. An interval made narrow by such pairs does not show equality.
+    A run that never reached the threshold is math.inf. If only one run of a pair reached it, the ratio is inf or 0: the
+    most extreme of all, whatever the budget was. If neither did, the pair is not informative; it counts as a ratio of
+    1, which makes a difference harder to show. An interval made narrow by such pairs does not show equality.
     The median of an even number is the geometric mean of the middle two, so that swapping the arms inverts it.
 
     Args:
-        first, second: [pairs], positive, any one unit.
+        first, second: [pairs], positive, in the same unit.
         seed: of the sign flips that are drawn above 13 pairs.
 
     Raises:
@@ -72,7 +72,7 @@ def paired_difference(first: npt.ArrayLike, second: npt.ArrayLike, *, seed: int 
     """Compare scores, such as final returns, by the median of second - first. Above 0 the second is better.
 
     Args:
-        first, second: [pairs], finite, any one unit.
+        first, second: [pairs], finite, in the same unit.
         seed: of the sign flips that are drawn above 13 pairs.
 
     Raises:
@@ -102,7 +102,7 @@ def probability_of_improvement(first: Scores, second: Scores) -> float:
     over the number of pairs (Agarwal et al. 2021). Seeds are not paired. 0.5 is no difference.
 
     Raises:
-        ValueError: as `interquartile_mean`, and where the two do not have the same games.
+        ValueError: as `interquartile_mean`, and if the two do not have the same games.
     """
     a, b = _checked(first), _checked(second)
     if a.keys() != b.keys():
@@ -113,10 +113,10 @@ def probability_of_improvement(first: Scores, second: Scores) -> float:
 def stratified_interval(
     statistic: Callable[..., float], *scores: Scores, resamples: int = 2_000, seed: int = 0
 ) -> tuple[float, float]:
-    """The 95 % percentile bootstrap interval of a statistic over games, seeds drawn anew within each game.
+    """The 95 % percentile bootstrap interval of a statistic over games, with seeds resampled within each game.
 
     The games are taken as given: the interval is about other seeds, not about other games (Agarwal et al. 2021).
-    It is too narrow where seeds are few: for the interquartile mean of 5 simulated games it covered the truth 75 times
+    It is too narrow with few seeds: for the interquartile mean of 5 simulated games it covered the truth 75 times
     in 100 with 2 seeds, 84 with 3, 92 with 5 and 94 with 10.
 
     Args:
@@ -126,7 +126,7 @@ def stratified_interval(
         seed: of the draws.
 
     Raises:
-        ValueError: as `interquartile_mean`, and where a game has one seed alone: drawn anew it never varies.
+        ValueError: as `interquartile_mean`, and if a game has only one seed, whose resamples never vary.
     """
     ways = [_checked(way) for way in scores]
     lonely = [game for way in ways for game, runs in way.items() if len(runs) < 2]
@@ -142,9 +142,9 @@ def stratified_interval(
 
 
 def _log_ratios(a: Array, b: Array) -> Array:
-    """log(b / a) [...]: inf where b alone is infinite, -inf where a alone is, 0 where both are."""
+    """log(b / a) [...]: inf if only b is infinite, -inf if only a is, 0 if both are."""
     smaller, larger = np.minimum(a, b), np.maximum(a, b)
-    # not log b - log a: of equal ratios the bits are equal too, so that their ranks tie
+    # not log b - log a: equal ratios must have equal bits, so that their ranks tie
     ratios = np.divide(larger, smaller, out=np.ones_like(a), where=np.isfinite(smaller))
     return np.where(b < a, -1.0, 1.0) * np.log(ratios)
 
@@ -152,7 +152,7 @@ def _log_ratios(a: Array, b: Array) -> Array:
 def _compare(
     effects: Array, report: Callable[[float], float], censored: tuple[int, int], seed: int
 ) -> PairedComparison:
-    """The comparison of effects [pairs], which are 0 where there is no difference; `report` gives them their unit."""
+    """The comparison of effects [pairs], 0 meaning no difference; `report` converts them to their unit."""
     n = len(effects)
     estimate = report(_median(effects))
     if n < MIN_SEEDS:
@@ -164,24 +164,24 @@ def _compare(
 def _median(effects: Array) -> float:
     ordered = np.sort(effects)
     lower, upper = float(ordered[(len(effects) - 1) // 2]), float(ordered[len(effects) // 2])
-    return 0.0 if lower == -upper else (lower + upper) / 2  # -inf and inf tell against each other, too
+    return 0.0 if lower == -upper else (lower + upper) / 2  # -inf and inf cancel too
 
 
 def _median_interval(effects: Array) -> tuple[Array, Array]:
     """The 95 % interval of the median of effects [..., pairs], by interpolated order statistics.
 
     The d-th smallest and d-th largest of n effects enclose the median with probability 1 - 2 P(Binomial(n, 1/2) < d),
-    whatever the distribution. Between the two d around 95 % lies an interpolation that is nearly as free of it
+    for any distribution. Interpolating between the two d around 95 % depends little on the distribution either
     (Hettmansperger and Sheather 1986, Statistics & Probability Letters 4, 75-79).
 
     Chosen by coverage, measured over 5,000 simulated comparisons, three times, of log-normal, skewed, heavy-tailed
     (Cauchy, t with 2 degrees of freedom) and censored effects: 94 to 98 % with 6, 7, 8, 10 and 20 pairs. The
-    percentile bootstrap of the median had 87 to 88 % with 7 pairs, and 91 % with 6 where 45 % were censored. No
-    interpolation holds where effects leave a gap around their median, as two clusters do: 88 % with 7 pairs.
+    percentile bootstrap of the median had 87 to 88 % with 7 pairs, and 91 % with 6 if 45 % were censored. No
+    interpolation holds if effects leave a gap around their median, as two clusters do: 88 % with 7 pairs.
     """
     n = effects.shape[-1]
     ordered = np.sort(effects, axis=-1)
-    coverage = 1 - 2 * stats.binom.cdf(np.arange(n // 2), n, 0.5)  # of d = 1, 2, ...; falls
+    coverage = 1 - 2 * stats.binom.cdf(np.arange(n // 2), n, 0.5)  # for d = 1, 2, ...; decreasing
     d = int((coverage >= CONFIDENCE).sum())
     excess = (coverage[d - 1] - CONFIDENCE) / (coverage[d - 1] - coverage[d])
     inwards = (n - d) * excess / (d + (n - 2 * d) * excess)
@@ -192,7 +192,7 @@ def _median_interval(effects: Array) -> tuple[Array, Array]:
 
 
 def _between(outer: Array, inner: Array, inwards: float) -> Array:
-    """A share of the way from outer to inner; outer where either is infinite, since no share of that is known."""
+    """Interpolate from outer to inner; outer if either is infinite, since interpolation is undefined then."""
     finite = np.isfinite(outer) & np.isfinite(inner)
     return outer + inwards * np.subtract(inner, outer, out=np.zeros_like(outer), where=finite)
 
@@ -200,9 +200,9 @@ def _between(outer: Array, inner: Array, inwards: float) -> Array:
 def _sign_flip_p(effects: Array, seed: int) -> Array:
     """The two-sided p [...] of the mean signed rank of effects [..., pairs].
 
-    If it made no difference which run of a pair is called second, every effect could as well have had the other sign.
-    Ranks, because an infinite effect is then the largest and no more. They see a lack of symmetry as well as a median
-    that is not 0, which is why `shown` asks the interval, too.
+    If the two ways do not differ, every effect is equally likely to have the other sign. Ranks are used so that an
+    infinite effect counts only as the largest. The test also responds to asymmetry, not only to a median other than 0,
+    so `shown` checks the interval too.
     """
     signed_ranks = np.sign(effects) * stats.rankdata(np.abs(effects), axis=-1)
     test = stats.permutation_test(
@@ -212,7 +212,7 @@ def _sign_flip_p(effects: Array, seed: int) -> Array:
 
 
 def _paired(first: npt.ArrayLike, second: npt.ArrayLike) -> tuple[Array, Array]:
-    """Both as [pairs] float64, refused where they are no pairs of numbers."""
+    """Both as [pairs] float64; raises ValueError if they are not pairs of numbers."""
     a, b = np.asarray(first, np.float64), np.asarray(second, np.float64)
     if a.ndim != 1 or a.shape != b.shape:
         raise ValueError(f"Pairs need two lists of one length, but their shapes are {a.shape} and {b.shape}.")
@@ -224,7 +224,7 @@ def _paired(first: npt.ArrayLike, second: npt.ArrayLike) -> tuple[Array, Array]:
 
 
 def _checked(scores: Scores) -> dict[str, Array]:
-    """The scores as arrays [seeds], refused where something cannot be averaged."""
+    """The scores as arrays [seeds]; raises ValueError if something cannot be averaged."""
     if not scores:
         raise ValueError("There is no game to average over.")
     checked = {game: np.asarray(runs, np.float64) for game, runs in scores.items()}

@@ -1,4 +1,4 @@
-"""What can be switched off in TensorFlow to bring graphs nearer to eager execution, and the smallest set that does."""
+"""TensorFlow's switches that make graphs differ from eager execution, and the smallest set of them to switch off."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 import tensorflow as tf
 
-GRAPPLER_PASSES = (  # those that are on by default, in the names of tf.config.optimizer
+GRAPPLER_PASSES = (  # on by default; named as in tf.config.optimizer
     "arithmetic_optimization",
     "constant_folding",
     "remapping",
@@ -25,7 +25,7 @@ SWITCHES = (*GRAPPLER_PASSES, ONEDNN, THREADS, NONDETERMINISM)
 
 
 class Outcome(Protocol):
-    """What a trial with some switches off came to."""
+    """The outcome of a trial with some switches off."""
 
     @property
     def complete(self) -> bool:
@@ -37,12 +37,12 @@ Trial = Callable[[Sequence[frozenset[str]]], Sequence[OutcomeT]]
 
 
 def environment(off: Iterable[str]) -> dict[str, str]:
-    """The variables to start a process with, for the switches that TensorFlow reads at its start."""
+    """The environment variables of a new process, for the switches that TensorFlow reads at its start."""
     return {"TF_ENABLE_ONEDNN_OPTS": "0" if ONEDNN in off else "1"}
 
 
 def switch_off(off: Iterable[str]) -> None:
-    """Switch off in this process, which must be fresh and started with `environment(off)`."""
+    """Switch these off in this process, which must be fresh and started with `environment(off)`."""
     off = set(off)
     tf.config.optimizer.set_experimental_options({name: name not in off for name in GRAPPLER_PASSES})
     if THREADS in off:
@@ -53,18 +53,18 @@ def switch_off(off: Iterable[str]) -> None:
 
 
 def smallest_set(trial: Trial[OutcomeT], switches: Sequence[str] = SWITCHES) -> frozenset[str] | None:
-    """The smallest set of switches whose switching off makes eager and graph agree.
+    """Find the smallest set of switches that makes eager and graph agree when switched off.
 
-    Where no single one suffices, it is assumed that switching off more never breaks an agreement. Then a switch
-    without which all the others do not suffice belongs to every set that does; those are found first, and others
-    are added only where they alone do not.
+    If no single one suffices, the search assumes that switching off more never breaks an agreement. Then a switch that
+    all the others together cannot replace belongs to every sufficient set. These switches are found first, and others
+    are added only if these do not suffice.
 
     Args:
-        trial: runs once for each of the given sets of switches that are off, in their order.
+        trial: tries each of the given sets of switches to turn off; returns the outcomes in the same order.
         switches: the candidates.
 
     Returns:
-        The set; empty where nothing needs to be switched off; None where even all of them do not suffice.
+        The set; empty if nothing needs to be switched off; None if even all of them do not suffice.
     """
     everything = frozenset(switches)
     few = [frozenset(), *(frozenset([switch]) for switch in switches)]
@@ -85,5 +85,5 @@ def smallest_set(trial: Trial[OutcomeT], switches: Sequence[str] = SWITCHES) -> 
 
 
 def label(switch: str) -> str:
-    """The switch, off, in words."""
+    """The switched-off state in words."""
     return {THREADS: "one thread", NONDETERMINISM: "op determinism on"}.get(switch, f"{switch} off")

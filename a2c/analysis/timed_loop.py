@@ -34,7 +34,7 @@ class Loop:
         self.stopwatch = Stopwatch(self.counters)
 
     def run(self, updates: int) -> float:
-        """Do `updates` more; returns agent steps per second."""
+        """Run `updates` more updates; returns agent steps per second."""
         start = time.perf_counter()
         for _ in range(updates):
             update, episodes = self.algorithm.iterate(self.collector, self.counters.updates)
@@ -55,17 +55,17 @@ class Loop:
 
 
 class _Running(threading.local):
-    """What runs in one thread."""
+    """The state of the clock in one thread."""
 
     row: str | None = None
     since = 0.0
-    share = 1.0  # of a second of this thread in a second of the loop
+    share = 1.0  # weight of this thread's time in the loop's time
 
 
 class Clock:
-    """The seconds of each row. The time of one row runs at any moment: that of the innermost call that has a row.
+    """The seconds of each row. At any moment time is added to one row: that of the innermost call that has a row.
 
-    Where the groups of environments play in threads of their own, that is the mean over the groups.
+    If the groups of environments play in separate threads, the seconds are the mean over the groups.
     """
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class Clock:
         self._lock = threading.Lock()
 
     def switch(self, row: str | None) -> str | None:
-        """Let the time of `row` run from now on, or none; returns the row whose time ran."""
+        """Add time to `row` from now on, or to none; returns the row before."""
         now, running = time.perf_counter(), self._running
         before = running.row
         if before is not None:
@@ -84,7 +84,7 @@ class Clock:
         return before
 
     def timed_group(self, play: Callable[..., Any], groups: int) -> Callable[..., Any]:
-        """What one of so many groups does in its thread; `PYTHON` is what has no other row."""
+        """`play` of one of `groups` groups, timed in its thread; time without another row goes to `PYTHON`."""
 
         def call(*inputs: Any) -> Any:
             self._running.share = 1 / groups
@@ -97,7 +97,7 @@ class Clock:
         return call
 
     def timed_groups(self, play: Callable[..., Any]) -> Callable[..., Any]:
-        """What lets all groups play: its time is theirs, and `WAITING` what the slowest took more than the mean."""
+        """`play` of all groups: its time is theirs, and `WAITING` gets what the slowest took beyond the mean."""
 
         def call(*inputs: Any) -> Any:
             before = self.switch(None)
@@ -111,7 +111,7 @@ class Clock:
         return call
 
     def timed(self, row: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """`function`, its time added to `row`, but for what it calls that has another row."""
+        """`function` with its time added to `row`, except calls inside it that have another row."""
 
         def call(*inputs: Any) -> Any:
             before = self.switch(row)
@@ -123,7 +123,7 @@ class Clock:
         return call
 
     def timed_work(self, row: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The same for a compiled function, to the end of its work; where it makes tensors of arrays, that is in it."""
+        """As `timed`, for a compiled function, until its work is done; converting arrays to tensors is included."""
 
         def work(*inputs: Any) -> Any:
             outputs = function(*inputs)
@@ -135,13 +135,13 @@ class Clock:
 
 @contextmanager
 def clocks_on(clock: Clock, loop: Loop) -> Iterator[None]:
-    """Put the clock on the parts of a loop, and take it off again."""
+    """Time the parts of a loop within the context."""
     algorithm, collector = loop.algorithm, loop.collector
     simulators = [group.envs._simulator for group in collector.groups]
     calls = (
         *((simulator, "step", EMULATOR) for simulator in simulators),
         *((simulator, "reset", RESETS) for simulator in simulators),
-        (collector, "explore", TRANSFER),  # what is left of it beside the compiled function
+        (collector, "explore", TRANSFER),  # all of it except the compiled function
         (loop, "log", LOGGING),
     )
     compiled = [(each, FORWARD) for each in algorithm.policy.compiled.values()]
@@ -171,5 +171,5 @@ def _replaced(owner: Any, name: str, function: Callable[..., Any]) -> Iterator[N
 
 
 def wait_for(outputs: Any) -> None:
-    """A GPU may still be at work when a call returns."""
+    """Wait until outputs are computed: a GPU may still be at work when a call returns."""
     tf.nest.flatten(outputs)[0].numpy()

@@ -1,4 +1,4 @@
-"""What the user sees while a comparison runs: a bar for each part in a terminal, plain lines elsewhere."""
+"""The progress of a comparison: a bar for each part in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ LINE_SECONDS = 15.0  # between two plain lines
 
 
 class Part:
-    """One part under way; shows nothing. A context, and the base of the two below."""
+    """One running part; shows nothing. A context manager, and the base of the two below."""
 
     def __enter__(self) -> Part:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing to put back."""
+        """Nothing to restore."""
 
     def at(self, done: float, detail: str = "") -> None:
-        """Told how far the part is."""
+        """Called with the progress of the part."""
 
     def advance(self) -> None:
-        """Told that one more piece is done."""
+        """Called when one more piece is done."""
 
 
 class View:
-    """Hands out parts that show nothing."""
+    """Makes parts that show nothing."""
 
     def part(self, name: str, total: float) -> Part:
-        """A part that is over at `total`."""
+        """A part that is complete at `total`."""
         return Part()
 
 
@@ -41,7 +41,7 @@ class ConsoleView(View):
         self.console = console
 
     def part(self, name: str, total: float) -> Part:
-        """A part that is over at `total`."""
+        """A part that is complete at `total`."""
         return _Bar(self.console, name, total) if self.console.is_terminal else _Lines(self.console, name, total)
 
 
@@ -49,7 +49,7 @@ class _Counted(Part):
     def __init__(self, console: Console, name: str, total: float) -> None:
         self.console, self.name, self.total = console, name, total
         self.done = 0.0
-        self.first: float | None = None  # what an earlier session had done
+        self.first: float | None = None  # done by an earlier session
         self.start = time.monotonic()
 
     def at(self, done: float, detail: str = "") -> None:
@@ -62,7 +62,7 @@ class _Counted(Part):
         self.at(self.done + 1)
 
     def show(self, detail: str) -> None:
-        """Draw the state."""
+        """Draw the progress."""
 
     def eta(self) -> str:
         gained = self.done - (self.first or 0.0)

@@ -1,6 +1,6 @@
-"""One task of a comparison in a process of its own, since most of TensorFlow's settings are per process.
+"""One task of a comparison in a separate process, since most of TensorFlow's settings are per process.
 
-`python -m a2c.analysis.worker TASK CONFIG ROLLOUTS OUTPUT UPDATES [SWITCH ...]`, where the switches named are off.
+`python -m a2c.analysis.worker TASK CONFIG ROLLOUTS OUTPUT UPDATES [SWITCH ...]`; the named switches are off.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _on_rollouts(task: str, config: Config, file: Path, updates: int, off: Seque
 
 
 def _algorithm(config: Config, rollout: Rollout, mode: str) -> Algorithm:
-    """The algorithm of a run, for the observations and actions that were recorded: no environment is needed."""
+    """The algorithm of a run, built from the recorded observations and actions: no environment is needed."""
     one = rollout.observations[0, 0]
     space = Box(0, 255, one.shape, one.dtype)
     config = config.model_copy(update={"runtime": config.runtime.model_copy(update={"mode": mode})})

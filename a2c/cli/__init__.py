@@ -29,7 +29,7 @@ def main() -> None:
     """Run the command line; a user's mistake is one sentence on stderr and exit code 2."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # names of files may be no text
+            stream.reconfigure(errors="backslashreplace")  # file names may not be valid text
     sys.path.append(str(Path.cwd()))  # so that module:Id-v0 finds a module of the current folder
     try:
         sys.exit(app(standalone_mode=False))
@@ -43,16 +43,16 @@ def main() -> None:
     except (typer.Abort, KeyboardInterrupt):
         sys.exit(130)
     except BrokenPipeError:
-        # the reader of our output has left: not an error
+        # the reader of our output has closed the pipe: not an error
         drop_output()
         sys.exit(128 + signal.SIGPIPE)
     except OSError as error:
         fail(f"{error.filename or 'output'}: {error.strerror or error}.")
-    except RecursionError:  # of Python's own walk through folders
+    except RecursionError:  # raised by Python's own walk through folders
         fail("Its folders are too deep in each other.")
 
 
-# the words of a library, and ours
+# messages of libraries, and ours
 _WORDS = (
     (r"Value error, ", ""),
     (r"Input should be a valid integer, unable to parse string as an integer", "it should be a whole number"),
@@ -69,7 +69,7 @@ def _plain(message: str) -> str:
 
 
 def _setting_for(error: TyperException) -> str:
-    """The setting that somebody may have meant by an option that there is not, if the command changes settings."""
+    """A hint at the setting that an unknown option may mean, if the command has --set."""
     option = str(getattr(error, "option_name", "") or "").lstrip("-").replace("-", "_")
     command = getattr(getattr(error, "ctx", None), "command", None)
     changes_settings = any("--set" in parameter.opts for parameter in getattr(command, "params", ()))
@@ -80,13 +80,13 @@ def _setting_for(error: TyperException) -> str:
 
 
 def _command(error: TyperException) -> str:
-    """What was called, such as `a2c train`."""
+    """The command that was called, such as `a2c train`."""
     context = getattr(error, "ctx", None)
     return "a2c " + context.info_name if context is not None and context.parent is not None else "a2c"
 
 
 def print_version(wanted: bool) -> None:
-    """--version."""
+    """Print the version and exit."""
     if wanted:
         out.print(f"a2c {__version__}")
         raise typer.Exit

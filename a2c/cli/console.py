@@ -1,4 +1,4 @@
-"""What commands print on: the two consoles, and one sentence for a mistake."""
+"""The output of commands: two consoles, and one sentence for a mistake."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from a2c.config import printable, printable_lines
 
 
 class Terminal(Console):
-    """A console that prints no letter which steers a terminal, and leaves to us what to do where its reader is gone.
+    """A console that escapes control characters, and lets us handle a closed pipe.
 
-    rich's own lets ESC of a file's name pass, and exits at once.
+    rich's own prints an ESC in a file's name, and exits at once if the pipe is closed.
     """
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
-        """All that is printed comes through here; escape in it what is not printable, but for the ends of lines."""
+        """Escape what is not printable, except the ends of lines; all output passes through here."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=printable_lines(segment.text))
 
     def on_broken_pipe(self) -> None:
-        """Called while the error is handled."""
+        """Raise the error again; rich calls this while handling it."""
         raise BrokenPipeError
 
 
@@ -41,7 +41,7 @@ def fail(sentence: str, code: int = 2) -> None:
 
 
 def drop_output() -> None:
-    """Write to nowhere, so that neither we nor Python at its end fail on a terminal or pipe that is gone."""
+    """Discard all further output, so that neither we nor Python at exit fail on a closed terminal or pipe."""
     with Path(os.devnull).open("wb") as nothing:
         for stream in (sys.stdout, sys.stderr):
             os.dup2(nothing.fileno(), stream.fileno())
@@ -59,10 +59,10 @@ def say(*lines: str) -> None:
 
 
 def cell(text: str) -> str:
-    """A text for a cell of a table, which is no markup and one line whatever it holds."""
+    """A text for a cell of a table: on one line, and not read as markup."""
     return escape(printable(text))
 
 
 def wide() -> Console:
-    """For tables: a file has no margin."""
+    """The console for tables: 200 columns wide if the output is not a terminal."""
     return out if out.is_terminal else Terminal(highlight=False, emoji=False, width=200)

@@ -17,7 +17,7 @@ from a2c.config.explain import explained
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Look for what is wrong with this installation and machine; exit code 1 where something is."""
+    """Look for what is wrong with this installation and machine; exit code 1 if something is."""
     from a2c.analysis.checks import STATUSES
     from a2c.analysis.doctor import examine
 

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from a2c.evaluation.evaluate import EvalResult
 
 
-class ComparisonPart(StrEnum):  # typer knows no lists of Literal
+class ComparisonPart(StrEnum):  # typer does not support lists of Literal
     """A part of `compare --eager`."""
 
     where = "where"
@@ -91,7 +91,7 @@ def eval_(
         try:
             defaults[run] = evaluation.games_to_play(run, **environment)
         except UserError as error:
-            if run in paths or (run == runs[-1] and not defaults):  # none is left
+            if run in paths or (run == runs[-1] and not defaults):  # no run is left
                 raise
             warn(f"{str(error).rstrip('.')}: {run} is passed over.")
     results = [
@@ -128,7 +128,7 @@ def compare(
     set_: Assignments = None,
     out_dir: OutDir = None,
 ) -> None:
-    """Compare ways of training over paired seeds; run it again to go on where it was stopped."""
+    """Compare ways of training over paired seeds; run it again to continue where it was stopped."""
     _check_one_kind(eager, vary, loop, question, targets)
     if only and not eager:
         raise UserError("--only chooses parts of --eager; leave it out here.")
@@ -228,7 +228,7 @@ def _evaluate(evaluation: Any, run: Path, total: int, **options: Any) -> EvalRes
 
 
 def _view() -> Any:
-    """What is under way, on stderr, for a person."""
+    """The progress, on stderr if it is a terminal."""
     view = quietly("a2c.analysis.view")
     return view.ConsoleView(err) if err.is_terminal else view.View()
 
@@ -263,7 +263,7 @@ def _cited(reference: dict[str, Any]) -> str:
 
 
 def print_evaluation(result: EvalResult) -> None:
-    """One agent in full."""
+    """Print the full result of one agent."""
     interval = "" if result.interval is None else " (95 % interval {:.2f} to {:.2f})".format(*result.interval)
     say(f"{result.env}: mean {result.mean:.2f}{interval} over {result.episodes} whole games")
     table = Table.grid(padding=(0, 2))
@@ -290,5 +290,5 @@ def _print_comparison(report: Any, result: Any) -> None:
         console.print(shown)
         console.print()
     for sentence in report.verdict(result):
-        out.print(f"- {sentence}", markup=False, soft_wrap=not out.is_terminal)  # a file's lines are not broken
+        out.print(f"- {sentence}", markup=False, soft_wrap=not out.is_terminal)  # lines are not wrapped in a file
     say(f"Saved in {result.folder}: {', '.join(file.name for file in files)}.")

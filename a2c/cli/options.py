@@ -1,4 +1,4 @@
-"""The options that several commands share or that are long, and what completes them in a shell."""
+"""The options that are long or shared by several commands, and their shell completion."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def complete_algorithm(incomplete: str) -> list[str]:
 
 
 def number_of_steps(text: str | int) -> int:
-    """`2000000`, `2_000_000`, `2e6` or `2M`."""
+    """Parse `2000000`, `2_000_000`, `2e6` or `2M`."""
     found = re.fullmatch(r"(\d[\d_]*(?:\.\d+)?(?:[eE]\d{1,2})?)([kKM]?)", str(text).strip())
     number = Decimal(found[1].replace("_", "")) * {"": 1, "k": 1000, "K": 1000, "M": 10**6}[found[2]] if found else 0
     if number != int(number) or not 1 <= number < 2**63:
@@ -202,10 +202,10 @@ def check_target(json_file: Path | None) -> None:
 
 
 def trust_named(*names: str | None) -> None:
-    """Let the code run that a user has named.
+    """Allow the code that the user has named to run.
 
     Raises:
-        UserError: for a name that is no code: a run keeps its own algorithm and network.
+        UserError: if a name is not code (module:Name), since a run keeps its own algorithm and network.
     """
     for name in filter(None, names):
         if not is_extension(name):
@@ -214,7 +214,7 @@ def trust_named(*names: str | None) -> None:
 
 
 def check_env(env_id: str) -> None:
-    """Tell of a mistake in a name before the seconds in which TensorFlow is imported."""
+    """Check an environment's name before TensorFlow is imported, which takes seconds."""
     from a2c.envs import check_env
 
     check_env(env_id)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from a2c.show.watch import Watched
 
 
-class ExportFormat(StrEnum):  # typer knows no lists of Literal
+class ExportFormat(StrEnum):  # typer does not support lists of Literal
     """A kind of file that `export` writes."""
 
     savedmodel = "savedmodel"
@@ -85,7 +85,7 @@ def report(
         typer.Option("--out", metavar="FILE", help="The page. Default: RUN/report.html, or here for several runs."),
     ] = None,
 ) -> None:
-    """Write one web page about runs that holds all it shows: numbers, curves, evaluations, video, configuration."""
+    """Write one self-contained web page about runs: numbers, curves, evaluations, video, configuration."""
     page, reading = import_module("a2c.show.page"), import_module("a2c.show.runs")
     runs = reading.read_runs(paths, warn)
     target = out_file or page.default_target(runs)

@@ -95,7 +95,7 @@ def train(
         _resume(changed(settings, {"total_env_steps": total}), run_dir, quiet=quiet)
         return
     run_dir = run_dir or _default_run_dir(settings, str(settings.seed))
-    if settings.runtime.strategy != "multiworker":  # whose chief alone may have the folder
+    if settings.runtime.strategy != "multiworker":  # with multiworker, perhaps only the chief has the folder
         check_folder(run_dir, resume=False)
     headline = f"{settings.env.id} with the recipe {source!r}, seed {settings.seed}, in {run_dir}"
     _run(settings, run_dir, headline, resume=False, quiet=quiet)
@@ -110,7 +110,7 @@ def resume(
     on_nan: OnNan = None,
     quiet: Quiet = False,
 ) -> None:
-    """Go on with a run from its latest checkpoint, exactly as if it had never stopped."""
+    """Resume a run from its latest checkpoint, exactly as if it had never stopped."""
     if run.is_file():
         raise UserError(f"{run} is a file; name the run's folder.")
     trust_named(algorithm, model)
@@ -165,7 +165,7 @@ def _run(config: Config, run_dir: Path, headline: str, *, resume: bool, quiet: b
     training = quietly("a2c.run.training")
     summary = training.train(config, run_dir, resume=resume, progress=_progress(headline, quiet=quiet), warn=warn)
     if summary.signal in (signal.SIGHUP, signal.SIGPIPE):
-        drop_output()  # nobody reads it any more
+        drop_output()  # nobody can read it any more
     if not quiet and summary.is_chief:
         _print_summary(summary)
     if summary.signal is not None:

@@ -1,4 +1,4 @@
-"""Configuration: the sections and their defaults, presets and files, and the words for what is not allowed."""
+"""Configuration: the sections and their defaults, presets and files, and the error messages."""
 
 from a2c.config.loading import (
     CHANGES,

@@ -1,4 +1,4 @@
-"""Every setting of a configuration with its meaning, what is allowed, and its default: YAML that `--config` takes."""
+"""Every setting of a configuration with its meaning, allowed values and default: YAML that `--config` takes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def explained(config: Config, *, only_changed: bool = False) -> str:
 
     Args:
         config: whose values are shown.
-        only_changed: leave out what has its default.
+        only_changed: leave out settings that have their default.
     """
     fields = type(config.algorithm).model_fields
     own = {key: to_jsonable_python(field.default) for key, field in fields.items() if not field.is_required()}
@@ -54,24 +54,24 @@ def _setting(config: Config, key: str, value: Any, default: Any, *, only_changed
     section, _, leaf = key.rpartition(".")
     kind = type(config.algorithm)
     may_be = ", ".join(SECTIONS) + " or module:Class"
-    if key == "algorithm.name":  # its section allows its own name alone, which is its default too
+    if key == "algorithm.name":  # its section allows only its own name, which is its default too
         default = Config().algorithm.name
     else:
-        may_be = allowed(schema_of(key, kind)).removesuffix(f" to {2**63 - 1}")  # the largest integer is no limit
+        may_be = allowed(schema_of(key, kind)).removesuffix(f" to {2**63 - 1}")  # the largest integer is no real limit
     if only_changed and value == default:
         return []
     text = f"{_meaning(sections(kind).get(section, Config), leaf)} Allowed: {may_be}.".lstrip()
-    if default is not PydanticUndefined:  # which a key of a user's own section may be
+    if default is not PydanticUndefined:  # a key of a user's own section may have no default
         text += f" Default: {_yaml(default)}."
     return [*textwrap.wrap(text, 114, initial_indent="# ", subsequent_indent="# "), f"{leaf}: {_yaml(value)}"]
 
 
 def _meaning(owner: type[Section], key: str) -> str:
-    """What the key's own section says of it, else the section that this one is made from."""
+    """The description of a key in its section, else in the nearest base section."""
     fields = (base.model_fields.get(key) for base in owner.__mro__ if issubclass(base, Section))
     return next((field.description for field in fields if field and field.description), "")
 
 
 def _yaml(value: Any) -> str:
-    """On one line."""
+    """A value as YAML on one line."""
     return yaml.safe_dump(value, default_flow_style=True, width=10**6).removesuffix("...\n").strip()

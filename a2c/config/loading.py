@@ -1,7 +1,6 @@
-"""Building a configuration: presets, YAML files, flags and `--set section.key=value`.
+"""Build a configuration from presets, YAML files, flags and `--set section.key=value`.
 
-A value is looked up in this order, the last one found wins: the default in `schema`, the preset or file, the command
-line's flags, `--set`.
+Later sources win: the default in `schema`, the preset or file, the command line's flags, `--set`.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from a2c.config.yaml_loader import load_yaml
 from a2c.extensions import is_extension, trust
 from a2c.reading import read_text
 
-# The version of what the keys mean, which a run writes into its config.yaml, and what each version changed.
+# The version of the keys' meaning, which a run writes into its config.yaml; CHANGES says what each version changed.
 SCHEMA = 2
 LARGEST_FILE = 100_000  # bytes
-MOST_MISTAKES = 8  # told at once
+MOST_MISTAKES = 8  # reported at once
 CHANGES = {
     2: "an Atari environment is seeded after env.reseed_after steps, no longer at every episode, and "
     "evaluation.every_updates became evaluation.every_env_steps",
@@ -42,8 +41,8 @@ def load_config(
     """Build the configuration of a run.
 
     Args:
-        config: a preset's name or a YAML file; without it the preset of the game's own name is used where
-            there is one, else the classic recipe `atari`.
+        config: a preset's name or a YAML file. Default: the game's own preset for the algorithm if there is one, else
+            the algorithm's own, which is `atari` for the default algorithm.
         env_id: the environment; wins over the file's.
         overrides: dotted keys to values, from flags; None values are ignored.
         assignments: `section.key=value` texts; they win over everything else.
@@ -71,7 +70,7 @@ def load_config(
 
 
 def build_config(values: Any, *, where: str) -> Config:
-    """Validate a nested mapping into a Config; the first mistake becomes a UserError that names its key."""
+    """Validate a nested mapping into a Config; one UserError names all mistakes, up to MOST_MISTAKES."""
     kind = _algorithm(values, where)
     try:
         return Config.model_validate(values)
@@ -97,7 +96,7 @@ def dump_config(config: Config) -> dict[str, Any]:
 
 
 def dotted(values: dict[str, Any]) -> dict[str, Any]:
-    """The values of sections, as of `dump_config`, under the dotted keys of `lookup`."""
+    """Nested values, as from `dump_config`, under dotted keys, as for `lookup`."""
     flat: dict[str, Any] = {}
     for name, value in values.items():
         flat |= {f"{name}.{key}": v for key, v in value.items()} if isinstance(value, dict) else {name: value}
@@ -105,7 +104,7 @@ def dotted(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:
-    """Split `section.key=value`; the value is read as YAML, so `1e-3`, `true` and `[64, 64]` mean what they say."""
+    """Split `section.key=value`; the value is read as YAML: `1e-3` is a number, `true` a bool, `[64, 64]` a list."""
     key, separator, raw = text.partition("=")
     key = key.strip()
     if not separator or not key:
@@ -114,7 +113,7 @@ def parse_assignment(text: str) -> tuple[str, Any]:
         )
     try:
         value = load_yaml(raw)
-    except Exception:  # whatever PyYAML raises on hostile text
+    except Exception:  # PyYAML may raise anything on hostile text
         raise UserError(f"--set {shown(key)}: the value {shown(raw)} cannot be read as YAML; quote it.") from None
     return key, raw if isinstance(value, str) or not raw.strip() else value
 
@@ -165,7 +164,7 @@ def _read_source(config: str | Path | None, env_id: Any, algorithm: Any) -> tupl
 
 
 def _keep_what_it_has(values: dict[str, Any], algorithm: str) -> None:
-    """Of the settings of another algorithm, leave those that a user's own has too: no preset is made for it."""
+    """Of another algorithm's settings, keep those that a user's own algorithm has too: there is no preset for it."""
     section = values.get("algorithm")
     if isinstance(section, dict) and section.get("name") != algorithm:
         fields = section_named(algorithm).model_fields
@@ -173,9 +172,9 @@ def _keep_what_it_has(values: dict[str, Any], algorithm: str) -> None:
 
 
 def _default_preset(env: str, algorithm: Any) -> str:
-    """The game's own if there is one for this algorithm, else the algorithm's.
+    """The game's own preset if there is one for this algorithm, else the algorithm's.
 
-    The default algorithm has `atari`; a user's own takes what that one would.
+    That of the default algorithm is `atari`; a user's own algorithm uses the same presets.
     """
     is_default = algorithm in (None, DEFAULT) or is_extension(algorithm)
     own = [env, "atari"] if is_default else [f"{env}-{algorithm}", str(algorithm)]
@@ -186,24 +185,24 @@ def read_config_file(path: Path) -> dict[str, Any]:
     """The nested values of a YAML configuration file; a run's `provenance` and `schema` are left out.
 
     Raises:
-        UserError: if it cannot be read, or is of another schema than `SCHEMA`; one without is taken for today's.
+        UserError: if it cannot be read, or is of another schema than `SCHEMA`; one without a schema counts as current.
     """
     values = _read_yaml(path)
     values.pop("provenance", None)
-    if "schema" in values:  # which only a run writes
+    if "schema" in values:  # only a run writes it
         _check_schema(values.pop("schema"), path)
         bring_up_to_date(values)
     return values
 
 
 def bring_up_to_date(values: dict[str, Any]) -> None:
-    """Say of a run's settings what held before there was a key for it."""
+    """Add the keys that an older run lacks, with the value that applied then."""
     if isinstance(env := values.get("env"), dict):
         env.setdefault("fire_on_life_loss", False)
 
 
 def read_provenance(path: Path) -> dict[str, str]:
-    """The versions and the commit that a run noted in its config.yaml; empty where it notes none.
+    """The versions and the commit that a run recorded in its config.yaml; empty if there are none.
 
     Raises:
         UserError: if it cannot be read.
@@ -219,7 +218,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError:
         raise UserError(f"{path} cannot be read: it is no text in UTF-8.") from None
-    except Exception as error:  # whatever PyYAML raises on hostile text
+    except Exception as error:  # PyYAML may raise anything on hostile text
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
         place = "" if mark is None else f" at line {mark.line + 1}"
         reason = "" if problem is None else f": {shown(problem)}"
@@ -247,7 +246,7 @@ def _check_schema(schema: Any, path: Path) -> None:
 
 
 def _assign_all(values: dict[str, Any], given: dict[str, Any], *, where: str) -> None:
-    """Set dotted keys; the name of the algorithm first, since it decides which keys there are."""
+    """Set dotted keys; the name of the algorithm first, since it decides which keys exist."""
     for key in sorted(given, key=lambda key: key != "algorithm.name"):
         _assign(values, key, given[key], _algorithm(values, where))
 
@@ -268,7 +267,7 @@ def _assign(values: dict[str, Any], key: str, value: Any, kind: type[AlgorithmSe
 
 
 def _algorithm(values: Any, where: str) -> type[AlgorithmSection]:
-    """The section of the algorithm that is named: it decides which keys there are."""
+    """The section of the named algorithm, which decides which keys exist."""
     algorithm = values.get("algorithm") if isinstance(values, dict) else None
     try:
         return section_named(algorithm.get("name", DEFAULT) if isinstance(algorithm, dict) else DEFAULT)
@@ -279,17 +278,17 @@ def _algorithm(values: Any, where: str) -> type[AlgorithmSection]:
 def _explain(error: ValidationError, values: Any, kind: type[AlgorithmSection]) -> str:
     """All mistakes, each in a sentence, up to MOST_MISTAKES."""
     found = [_mistake(each, values, kind) for each in error.errors()[: 10 * MOST_MISTAKES]]
-    sentences = list(dict.fromkeys(found))  # a value that may be of two kinds is wrong twice
+    sentences = list(dict.fromkeys(found))  # a value with two allowed types is reported twice
     more = len(sentences) - MOST_MISTAKES
     return " ".join(sentences[:MOST_MISTAKES]) + (f" (and {more} more)" if more > 0 else "")
 
 
 def _mistake(error: ErrorDetails, values: Any, kind: type[AlgorithmSection]) -> str:
-    key = ".".join(str(part) for part in error["loc"][:2])  # beyond are places in a list
+    key = ".".join(str(part) for part in error["loc"][:2])  # the rest are positions in a list
     if key in all_keys(kind):
         value = _value_at(values, key)
         return f"{key}={shown(value)} is not allowed: it should be {allowed(schema_of(key, kind))}."
-    if error["type"] == "value_error":  # of a section or of all: keys that contradict each other
+    if error["type"] == "value_error":  # keys of one or several sections contradict each other
         return f"{error['msg'].removeprefix('Value error, ')}."
     if key in sections(kind):
         return f"{_no_section(key, values[key], kind)}."
@@ -305,7 +304,7 @@ def _value_at(values: Any, key: str) -> Any:
 
 
 def schema_of(key: str, kind: type[AlgorithmSection]) -> dict[str, Any]:
-    """What a dotted key allows, as a JSON schema."""
+    """The allowed values of a dotted key, as a JSON schema."""
     section, _, leaf = key.rpartition(".")
     owner: type[Section] = sections(kind)[section] if section else Config
     schema: dict[str, Any] = _schemas(owner)[leaf]
@@ -314,7 +313,7 @@ def schema_of(key: str, kind: type[AlgorithmSection]) -> dict[str, Any]:
 
 @cache
 def _schemas(section: type[Section]) -> dict[str, Any]:
-    """What each key of a section allows."""
+    """The JSON schema of each key of a section."""
     schemas: dict[str, Any] = section.model_json_schema()["properties"]
     return schemas
 
@@ -329,12 +328,12 @@ def _no_such_key(key: str, kind: type[AlgorithmSection]) -> str:
 
 
 def keys_of_all_algorithms() -> list[str]:
-    """Every dotted key that any algorithm of the table has, sorted."""
+    """Every dotted key that any algorithm in SECTIONS has, sorted."""
     return sorted({key for section in SECTIONS.values() for key in all_keys(section)})
 
 
 def nearest_key(word: str) -> str | None:
-    """The setting that `learning_rate`, `lr`, its initials, or either of them after its section means."""
+    """The setting that a name (`learning_rate`) or its initials (`lr`) mean, with or without the section before."""
     section, _, leaf = word.rpartition(".")
     for key in keys_of_all_algorithms():
         owner, _, name = key.rpartition(".")

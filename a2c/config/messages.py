@@ -1,4 +1,4 @@
-"""Words for the errors of users: values as they were typed, the nearest names, what is allowed."""
+"""Parts of error messages: values as they were typed, the nearest names, what is allowed."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ def nearest(word: str, allowed: list[str]) -> str:
 
 
 def printable(text: str) -> str:
-    """A text of a file or a name as it may stand on a screen or a page: on one line, nothing steers a terminal.
+    """A text from a file or a name, made safe for a screen or a page: on one line, without control characters.
 
-    Control characters, marks that turn the direction of writing, and bytes that are no text are escaped as Python does.
+    Control characters, marks that change the writing direction, and bytes that are not text are escaped as in Python.
     """
     return text if text.isprintable() else "".join(map(_escaped, text))
 
 
 def printable_lines(text: str) -> str:
-    """As `printable`, but the ends of lines stay."""
+    """As `printable`, but the ends of lines are kept."""
     return text if text.isprintable() else "\n".join(map(printable, text.split("\n")))
 
 
@@ -32,26 +32,26 @@ def _escaped(letter: str) -> str:
 
 
 def cut(value: Any) -> str:
-    """A value as a printable text, cut where it is long."""
+    """A value as a printable text of at most 200 characters."""
     text = value if isinstance(value, str) else _SHORT.repr(value)
     return printable(text[:200])[:200]
 
 
 def shown(value: Any) -> str:
-    """A value for a sentence: as `repr` writes it, on one line and cut where it is long, whatever it holds."""
+    """A value for a sentence: its `repr` on one line, cut to 80 characters."""
     text = _SHORT.repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 class _Short(reprlib.Repr):
-    """`repr` that never builds what `shown` would cut: a few lines of YAML can hold more than fits in memory."""
+    """A `repr` that never builds what `shown` would cut: a few lines of YAML can expand beyond the memory."""
 
     def __init__(self) -> None:
         super().__init__()
         self.maxlevel, self.maxstring, self.maxother = 4, 80, 80
 
     def repr_int(self, x: int, level: int) -> str:
-        """Python refuses to write integers of thousands of digits."""
+        """Python raises an error for integers of thousands of digits."""
         return repr(x) if x.bit_length() < 200 else f"an integer of {x.bit_length()} bits"
 
     def repr_bool(self, x: bool, level: int) -> str:
@@ -70,7 +70,7 @@ _BOUNDS = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "to", "exc
 
 
 def allowed(schema: dict[str, Any]) -> str:
-    """What a JSON schema of pydantic's allows, in words."""
+    """The values that a pydantic JSON schema allows, in words."""
     if "enum" in schema:
         *others, last = schema["enum"]
         return f"{', '.join(others)} or {last}"

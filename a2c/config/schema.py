@@ -26,9 +26,9 @@ class EnvConfig(Section):
     threads: Annotated[int, Field(ge=0, le=1024), NUMBER] = 0
     """Emulator threads; 0 = one per core."""
     sticky_action_probability: Probability = 0.0
-    """That the emulator repeats the action before [zoo]; 0.25 is Machado et al. 2018."""
+    """That the emulator repeats the previous action [zoo]; 0.25 is Machado et al. 2018."""
     full_action_space: bool = False
-    """All 18 actions in place of the game's own."""
+    """All 18 actions instead of the game's own."""
     cut_on_life_loss: bool = True
     """A lost life ends the return, never the game [zoo], [oa]."""
     reward_clipping: Literal["auto", "sign", "none"] = "auto"
@@ -44,9 +44,9 @@ class EnvConfig(Section):
     fire_reset: bool = True
     """A game that has FIRE starts with it [oa]."""
     fire_on_life_loss: bool = True
-    """In a game that has FIRE, the step after a lost life does it, whatever was asked [oa]."""
+    """In a game that has FIRE, the step after a lost life does it, whatever the agent chose [oa]."""
     reseed_after: NonNegativeInt = 10_000
-    """Atari: after so many steps the next episode starts on a seed of its own; 0 = every episode does."""
+    """Atari: after so many steps the next episode starts from a new seed; 0 = every episode does."""
     max_frames_per_episode: Annotated[int, Field(ge=1, le=2**31 - 1), NUMBER] = 108_000
     """A game is cut after so many: 30 minutes at 60 frames a second [ale]."""
 
@@ -73,7 +73,7 @@ class ModelConfig(Section):
     hidden_sizes: Annotated[tuple[Size, ...], Field(max_length=LAYERS)] = (64, 64)
     """Of the MLP."""
     separate_value: bool = False
-    """The value function has layers of its own, of the same sizes, up to the observations."""
+    """The value function has its own layers, of the same sizes, up to the observations."""
 
 
 class OptimizerConfig(Section):
@@ -117,7 +117,7 @@ class RuntimeConfig(Section):
     replicas: Annotated[int, Field(ge=0, le=1024), NUMBER] = 0
     """Of each process; 0 = one for each GPU. Without any, mirrored tries virtual devices of the processor."""
     cluster_wait_minutes: NonNegative = 10.0
-    """For all workers to be there."""
+    """How long to wait for all workers."""
 
     @model_validator(mode="after")
     def _xla_is_never_exact(self) -> RuntimeConfig:
@@ -164,18 +164,18 @@ class LoggingConfig(Section):
 
 
 class CheckpointConfig(Section):
-    """What is kept to go on from."""
+    """What is saved to resume from."""
 
     every_updates: PositiveInt = 2_000
     """Updates between two checkpoints."""
     every_minutes: NonNegative = 10.0
     """Minutes between two checkpoints, if updates are slow; 0 = by updates alone."""
     keep: PositiveInt = 3
-    """The last so many are kept, and the best by episode return besides."""
+    """How many of the latest are kept; the best by episode return is kept too."""
 
 
 class EvaluationConfig(Section):
-    """Whole games played beside training, on environments of their own."""
+    """Whole games played beside training, on separate environments."""
 
     every_env_steps: NonNegativeInt = 0
     """Agent steps between two evaluations; 0 = only at the end."""
@@ -249,7 +249,7 @@ class Config(Section):
 
     @property
     def env_steps_per_update(self) -> int:
-        """Agent steps over all workers: rollouts x T x B."""
+        """Agent steps over all workers: rollouts x T x B x workers."""
         algorithm = self.algorithm
         return algorithm.rollouts_per_update * algorithm.rollout_length * self.env.num_envs * self.runtime.workers
 
@@ -260,7 +260,7 @@ class Config(Section):
 
 
 def sections(algorithm: type[AlgorithmSection] = A2CSection) -> dict[str, type[Section]]:
-    """The sections of a configuration by name, that of one algorithm among them."""
+    """The sections of a configuration by name, including that of one algorithm."""
     fields: dict[str, Any] = {name: field.annotation for name, field in Config.model_fields.items()}
     fields["algorithm"] = algorithm
     return {name: kind for name, kind in fields.items() if isinstance(kind, type) and issubclass(kind, Section)}

@@ -1,4 +1,4 @@
-"""What the sections of a configuration are made of: their base, their numbers and texts; and the errors of users."""
+"""The base class of configuration sections, their types of numbers and texts, and the errors shown to users."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 
 class UserError(Exception):
-    """A mistake of the user's, told in one sentence: what was wrong, what is allowed, what to do."""
+    """A mistake of the user, explained in one sentence: what was wrong, what is allowed, what to do."""
 
     exit_code = 2
 
 
 class CrashError(UserError):
-    """No mistake of the user's: the program, or an environment, failed; told in one sentence all the same."""
+    """A failure of the program or an environment, not the user's mistake; also explained in one sentence."""
 
     exit_code = 1
 
@@ -26,7 +26,7 @@ def _no_truth_value(value: Any) -> Any:
 
 
 def _printable(value: str) -> str:
-    if not value.isprintable():  # names end up on screens and in the names of folders
+    if not value.isprintable():  # it appears on screens and in names of folders
         raise ValueError("not printable")
     return value
 
@@ -35,7 +35,7 @@ NUMBER = BeforeValidator(_no_truth_value)
 Text = Annotated[str, Field(max_length=200), AfterValidator(_printable)]
 NonNegativeInt = Annotated[int, Field(ge=0, le=2**63 - 1), NUMBER]
 PositiveInt = Annotated[int, Field(ge=1, le=2**63 - 1), NUMBER]
-Size = Annotated[int, Field(ge=1, le=65_536), NUMBER]  # of what memory is allocated for
+Size = Annotated[int, Field(ge=1, le=65_536), NUMBER]  # memory is allocated for it
 NonNegative = Annotated[float, Field(ge=0), NUMBER]
 Probability = Annotated[float, Field(ge=0, le=1), NUMBER]
 LAYERS = 64  # the most that a network may have of one kind

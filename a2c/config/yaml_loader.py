@@ -1,6 +1,6 @@
-"""YAML of plain scalars, lists and mappings, bounded while it is read: a few lines can stand for more than memory.
+"""Read YAML of plain scalars, lists and mappings within limits: a few lines with aliases can expand beyond the memory.
 
-A key that is given twice is a mistake, and 010 and 1:30 are not taken for 8 and 90.
+A key that is given twice is an error, and 010 and 1:30 are not read as 8 and 90.
 """
 
 from __future__ import annotations
@@ -10,34 +10,34 @@ from typing import Any
 
 import yaml
 
-LARGEST = 20_000  # values and letters, each as often as aliases and merge keys repeat it
-DEEPEST = 20  # lists and mappings in each other
-LONGEST_NUMBER = 100  # letters
+LARGEST = 20_000  # values and characters, counted again for each alias and merge key
+DEEPEST = 20  # nested lists and mappings
+LONGEST_NUMBER = 100  # characters
 
 
 def load_yaml(text: str) -> Any:
     """Read one document.
 
     Raises:
-        yaml.MarkedYAMLError: for what is no YAML, or none of this kind; its `problem` says why.
-        Exception: whatever else PyYAML raises on hostile text.
+        yaml.MarkedYAMLError: if the text is not YAML, or not of this kind; its `problem` says why.
+        Exception: anything else that PyYAML raises on hostile text.
     """
     return yaml.load(text, _Loader)
 
 
 class _Loader(yaml.SafeLoader):
-    """Counts what nodes hold while they are composed, so that nothing larger is ever built."""
+    """Counts the content of nodes while they are composed, so that nothing beyond the limits is built."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self._held = 0  # by all nodes so far
-        self._keys: list[str] = []  # that lead to the node under way
-        self._depth = 0  # of the node under way
-        self._deepest = 0  # of those since the last anchor's node began
-        self._repeats: dict[str, tuple[int, int]] = {}  # by anchor: what an alias of it holds, and its height
+        self._held = 0  # values and characters in all nodes so far
+        self._keys: list[str] = []  # the path to the current node
+        self._depth = 0  # of the current node
+        self._deepest = 0  # the greatest depth reached within the current node
+        self._repeats: dict[str, tuple[int, int]] = {}  # by anchor: the size and height of what an alias repeats
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        """Compose a node; `index` is its key's node, or its place in a list."""
+        """Compose a node; `index` is its key's node, or its position in a list."""
         key = index.value if isinstance(index, yaml.ScalarNode) else None
         self._keys += [] if key is None else [key]
         node = self._alias(parent, index) if self.check_event(yaml.AliasEvent) else self._node(parent, index)
@@ -46,7 +46,7 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def compose_mapping_node(self, anchor: Any) -> Any:
-        """Refuse a second value for a key; what `<<` brings may be overridden."""
+        """Raise on a second value for a key; values merged by `<<` may be overridden."""
         node = super().compose_mapping_node(anchor)
         seen = set()
         for key, _ in node.value:

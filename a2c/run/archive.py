@@ -1,7 +1,7 @@
-"""Named arrays in one sealed file: an .npz that ends in the SHA-256 of all its bytes before.
+"""Named arrays in one sealed file: an .npz that ends with the SHA-256 of all bytes before it.
 
-NumPy reads it as any other .npz. Reading runs no code (no pickles), notices any changed bit, and takes no more memory
-than the file is long.
+NumPy reads it like any other .npz. Reading runs no code (no pickles), detects any changed bit, and takes no more memory
+than the size of the file.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from a2c.reading import open_regular
 from a2c.run.files import replacing
 
 _MARK = b"a2c-sha256:"
-_SEAL = len(_MARK) + 64  # bytes, as the comment that ends a zip file
+_SEAL = len(_MARK) + 64  # bytes; the seal is the comment at the end of the zip file
 LARGEST = 4 * 2**30  # bytes of a file
-LARGEST_WITH_HOLES = 2**28  # of a sparse one: it takes next to nothing where it lies, and all of it once it is read
-_KINDS = "biuf"  # of arrays: plain numbers
+LARGEST_WITH_HOLES = 2**28  # of a sparse file, which takes almost no disk but its full size in memory
+_KINDS = "biuf"  # kinds of dtype: plain numbers
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 
 class DamagedError(Exception):
-    """A file that is not what `write_archive` wrote; the text says in what way, in a few words."""
+    """A file is not as `write_archive` wrote it; the text says why in a few words."""
 
 
 def write_archive(
     path: Path, arrays: Mapping[str, np.ndarray], also: Sequence[str] = (), *, below: Path | None = None
 ) -> None:
-    """Write arrays of numbers, whole or not at all, to `path`; the other arguments are those of `replacing`.
+    """Write arrays of numbers to `path`, atomically; the other arguments are those of `replacing`.
 
     Raises:
         OSError: if it cannot be written.
     """
     with replacing(path, also, below=below) as file:
-        # by hand instead of **arrays, where a name such as `file` would be an argument
+        # not np.savez(**arrays), for which a name such as `file` would be an argument
         with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
             for name, array in arrays.items():
                 with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
@@ -57,7 +57,7 @@ def read_archive(path: Path) -> tuple[dict[str, np.ndarray], bool]:
     """Read what `write_archive` wrote, or any .npz of plain numbers that is not compressed.
 
     Returns:
-        The arrays, read-only, and whether the file is sealed; else the zip's own sums alone guard its contents.
+        The arrays, read-only, and whether the file is sealed; if not, only the zip's checksums protect its contents.
 
     Raises:
         DamagedError: if the file is anything else.
@@ -66,7 +66,7 @@ def read_archive(path: Path) -> tuple[dict[str, np.ndarray], bool]:
     with open_regular(path, LARGEST) as file:
         state = os.fstat(file.fileno())
         size = state.st_size
-        if not size:  # as all files of the system's own are
+        if not size:  # as files of the system, such as those in /proc, are
             raise DamagedError("it is empty")
         if size > LARGEST_WITH_HOLES and state.st_blocks * 512 < size // 2:
             raise DamagedError("it is a sparse file")
@@ -76,12 +76,12 @@ def read_archive(path: Path) -> tuple[dict[str, np.ndarray], bool]:
                 return _read_members(archive, size), sealed
         except (DamagedError, OSError):
             raise
-        except Exception as error:  # whatever zipfile and numpy raise on hostile bytes
+        except Exception as error:  # zipfile and numpy may raise anything on hostile bytes
             raise DamagedError(type(error).__name__) from None
 
 
 def _is_sealed(file: BinaryIO, size: int) -> bool:
-    """Whether the file ends in a seal; raises where it is a wrong one."""
+    """Whether the file ends with a seal; raises DamagedError if the seal is wrong."""
     if size < _SEAL:
         return False
     file.seek(size - _SEAL)
@@ -93,7 +93,7 @@ def _is_sealed(file: BinaryIO, size: int) -> bool:
 
 
 def _digest(file: BinaryIO, length: int) -> bytes:
-    """The hexadecimal SHA-256 of the first `length` bytes; the file stands behind them afterwards."""
+    """The hexadecimal SHA-256 of the first `length` bytes; the file's position is behind them afterwards."""
     sha = hashlib.sha256()
     file.seek(0)
     while length > 0:
@@ -107,7 +107,7 @@ def _digest(file: BinaryIO, length: int) -> bytes:
 
 def _read_members(archive: zipfile.ZipFile, size: int) -> dict[str, np.ndarray]:
     members = archive.infolist()
-    # checked before anything is read: not compressed, and not the same bytes many times over
+    # before anything is read: no compressed members, and no members that share bytes
     if any(m.compress_type != zipfile.ZIP_STORED or m.file_size != m.compress_size for m in members):
         raise DamagedError("it is compressed")
     if sum(m.file_size for m in members) > size or len({m.filename for m in members}) < len(members):

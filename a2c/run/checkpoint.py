@@ -1,10 +1,10 @@
-"""Checkpoints: all that a run needs to go on exactly, in one sealed file of plain arrays, written atomically.
+"""Checkpoints: all that a run needs to resume exactly, in one sealed file of plain arrays, written atomically.
 
 A file holds `meta` (JSON: format, versions, machine, config, counters), `model/*`, `optimizer/*` (every variable, the
 iteration counter included) and `collector/*` (the action stream's counter, and for each environment the numbers
-of its running episode and series, and the actions taken since its seed; they are played again from there). Those of
-further workers are `collector-1/*` and so on. Reading a file never runs code, nor takes much more memory than it is
-long.
+of its running episode and series, and the actions since its seed, which are replayed to restore it). The collectors of
+further workers are `collector-1/*` and so on. Reading a file never runs code, and takes little more memory than the
+size of the file.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from a2c.run.files import make_folders, remove, rename
 from a2c.run.metrics import WINDOW, Counters
 
 FORMAT = 2
-_UNSEALED = 1  # the format before: no checksum, and other games from the same seed, so fit for evaluation alone
+_UNSEALED = 1  # the previous format: no checksum, and other games from the same seed, so it can only be evaluated
 _LARGEST_META = 2**20  # bytes; a few thousand are usual
 BEST = "best.npz"
 STEP_FILE = re.compile(r"step-\d{12,}\.npz")
 
 
 class DamagedCheckpointError(UserError):
-    """A file that is not as it was written, so that the one before it is to be used."""
+    """A file that is not as it was written; the one before it should be used."""
 
 
 class Saved(NamedTuple):
-    """What a checkpoint file holds."""
+    """The content of a checkpoint file."""
 
     path: Path
     config: Config
@@ -56,17 +56,17 @@ class Saved(NamedTuple):
         return int(self.meta["counters"]["env_steps"])
 
     def group(self, prefix: str) -> dict[str, np.ndarray]:
-        """The arrays below `prefix/`, in their order, without it."""
+        """The arrays below `prefix/`, in their order, with the prefix removed."""
         return {key.removeprefix(prefix + "/"): a for key, a in self.arrays.items() if key.startswith(prefix + "/")}
 
     def packed(self) -> dict[str, np.ndarray]:
-        """All of it as arrays, for those who cannot read the file."""
+        """All of it as arrays, for workers that cannot read the file."""
         header = {"path": str(self.path), "config": dump_config(self.config), "meta": self.meta}
         return {**self.arrays, "saved": from_text(json.dumps(header))}
 
     @classmethod
     def unpacked(cls, arrays: dict[str, np.ndarray]) -> Saved:
-        """What was `packed`."""
+        """The reverse of `packed`."""
         header = json.loads(to_text(arrays.pop("saved")))
         return cls(Path(header["path"]), build_config(header["config"], where=header["path"]), header["meta"], arrays)
 
@@ -74,7 +74,7 @@ class Saved(NamedTuple):
 class Checkpoints:
     """Saves and restores one run: its algorithm, counters, and the collectors of all its workers.
 
-    The chief alone touches the folder; the others come to `save` and `restore` with it.
+    Only the chief uses the folder; the other workers call `save` and `restore` at the same time.
     """
 
     def __init__(
@@ -94,33 +94,33 @@ class Checkpoints:
         self.collector = collector
         self.counters = counters
         self.replicas = replicas
-        self._saved_at = time.monotonic()  # which no setting of the clock moves
+        self._saved_at = time.monotonic()  # not affected by changes of the system clock
 
     def due_by_time(self) -> bool:
-        """Whether it is time for a checkpoint by the clock, which is the chief's; true once each time."""
+        """Whether a checkpoint is due by the chief's clock; true once each time."""
         now, seconds = time.monotonic(), 60 * self.config.checkpoint.every_minutes
         due = self.replicas.is_chief and 0 < seconds <= now - self._saved_at
         if due:
-            self._saved_at = now  # it takes the others another update to hear of it
+            self._saved_at = now  # the other workers hear of it one update later
         return due
 
     def due_by_updates(self) -> bool:
-        """Whether it is time for a checkpoint by the number of updates."""
+        """Whether a checkpoint is due by the number of updates."""
         return self.counters.updates % self.config.checkpoint.every_updates == 0
 
     def save(self) -> None:
-        """Write `checkpoints/step-<env_steps>.npz`, refresh `best.npz` where it is the best, drop old ones.
+        """Write `checkpoints/step-<env_steps>.npz`, update `best.npz` if it is the best, and remove old ones.
 
         Raises:
-            OSError: if it cannot be written; those of before are as they were.
-            CrashError: if the workers have not all the same network and optimizer.
+            OSError: if it cannot be written; earlier checkpoints are unchanged.
+            CrashError: if the workers do not all have the same network and optimizer.
         """
         learned = learned_arrays(self.algorithm)
         collectors = self._gathered(learned)
         if not self.replicas.is_chief:
             return
         make_folders(self.folder, below=self.run_dir)
-        # not where a signal or the clock asked for it: the best would depend on when they did
+        # not if a signal or the clock asked for it: the best would depend on when they did
         scheduled = self.counters.finished(self.config) or self.due_by_updates()
         is_best = scheduled and not self.counters.evaluation_due(self.config) and self._note_best()
         meta = {
@@ -143,7 +143,7 @@ class Checkpoints:
         self._saved_at = time.monotonic()
 
     def _gathered(self, learned: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
-        """The states of the collectors of all workers, which are to have learned the same."""
+        """The states of the collectors of all workers; raises CrashError if they have not learned the same."""
         if self.replicas.workers == 1:
             return [self.collector.state()]
         digest = np.frombuffer(_digest(learned), np.uint8)
@@ -158,10 +158,10 @@ class Checkpoints:
         return each
 
     def restore(self, saved: Saved) -> int:
-        """Go on exactly where `saved` was written; later checkpoints, damaged as they must be, are set aside.
+        """Resume exactly from `saved`; later checkpoints, which must be damaged, are renamed.
 
         Returns:
-            How many environments could not be played again to where they were, and start new games instead.
+            How many environments could not be replayed to their state, and start new games instead.
 
         Raises:
             UserError: if the file does not fit this model, optimizer or environment.
@@ -202,10 +202,10 @@ class Checkpoints:
 
 
 def check_network(saved: Saved, observation_space: Any, num_actions: int) -> None:
-    """Refuse a checkpoint whose network is not that of its configuration, before memory is taken for that one.
+    """Check that a checkpoint's network fits its configuration, before memory is allocated for it.
 
     Raises:
-        UserError: if it is so.
+        UserError: if it does not fit.
     """
     wanted = weight_shapes(saved.config.model, observation_space, num_actions)
     if wanted != [array.shape for array in saved.group("model").values()]:
@@ -213,7 +213,7 @@ def check_network(saved: Saved, observation_space: Any, num_actions: int) -> Non
 
 
 def restored_policy(saved: Saved, config: Config, observation_space: Any, num_actions: int) -> Policy:
-    """The checkpoint's agent, to play and not to be trained on.
+    """The checkpoint's agent, for playing and not for training.
 
     Args:
         saved: the checkpoint.
@@ -256,7 +256,7 @@ def read_checkpoint(path: Path) -> Saved:
         raise UserError(f"{path} is too large for the memory of this machine.") from None
     except DamagedError as error:
         raise DamagedCheckpointError(f"{path} is damaged or not a checkpoint of a2c: {error}.") from None
-    except Exception as error:  # whatever json raises on hostile bytes
+    except Exception as error:  # json may raise anything on hostile bytes
         reason = type(error).__name__
         raise DamagedCheckpointError(f"{path} is damaged or not a checkpoint of a2c: {reason}.") from None
     if type(form) is not int or form not in (_UNSEALED, FORMAT):
@@ -283,7 +283,7 @@ def _parse(array: np.ndarray) -> dict[str, Any]:
 
 
 def _bring_up_to_date(meta: dict[str, Any]) -> None:
-    """Give a header of before the names of today."""
+    """Bring the header of an older version to the current names."""
     match meta:
         case {"format": form, "counters": dict() as counters, "config": {"evaluation": dict() as evaluation}}:
             meta["counters"] = {"skipped_updates": 0, "skipped_in_a_row": 0, "evaluated": 0, **counters}
@@ -318,7 +318,7 @@ def _digest(arrays: dict[str, np.ndarray]) -> bytes:
 
 
 def _group(worker: int) -> str:
-    """Where the state of a worker's collector stands in a file."""
+    """The prefix of a worker's collector in a file."""
     return f"collector-{worker}" if worker else "collector"
 
 
@@ -333,12 +333,12 @@ def step_files(folder: Path) -> list[Path]:
 
 
 def step_names(folder: Path) -> list[Path]:
-    """All that is named like a checkpoint, whatever it is, oldest first."""
+    """All paths that are named like a checkpoint, even if they are not regular files, oldest first."""
     return sorted(file for file in folder.glob("step-*.npz") if STEP_FILE.fullmatch(file.name))
 
 
 def versions() -> dict[str, str]:
-    """The versions of everything that decides the bits of a run."""
+    """The versions of everything that affects the bits of a run."""
     from importlib.metadata import version
     from platform import python_version
 

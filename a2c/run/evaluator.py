@@ -1,4 +1,4 @@
-"""The evaluations beside a run: whole games by the chief, while the other workers wait and listen."""
+"""The evaluations beside a run: the chief plays whole games while the other workers wait."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from a2c.run.signals import StoppedError, StopSignal
 from a2c.show.game import choose
 from a2c.show.thumbnail import Gif, thumbnail
 
-MEET_SECONDS = 5.0  # between two looks of the chief after the others while it plays an evaluation
+MEET_SECONDS = 5.0  # between two meetings of the workers while the chief plays an evaluation
 
 
 @dataclass
 class Evaluator:
-    """Lets the chief play the whole games of an evaluation beside a run, and report them; the others wait for it.
+    """Runs the evaluations of a run: the chief plays whole games and reports them; the other workers wait for it.
 
-    A signal cuts it short: then it counts as not done, and whoever goes on begins it again.
+    A signal stops an evaluation early: then it counts as not done, and a resumed run starts it again.
     """
 
     algorithm: Algorithm
@@ -40,7 +40,7 @@ class Evaluator:
     replicas: Replicas
 
     def __call__(self) -> tuple[EvalResult | None, bool]:
-        """Evaluate the network as it stands: the result where this is the chief, and whether a signal came to any."""
+        """Evaluate the current network; returns the chief's result, and whether any worker got a signal."""
         result = None if self.writers is None else self._evaluate(self.writers)
         playing, signalled = self._meet(playing=False)
         while playing:
@@ -48,7 +48,7 @@ class Evaluator:
         return result, signalled
 
     def _meet(self, *, playing: bool) -> tuple[bool, bool]:
-        """All workers come here, now and then while the chief plays, and when it has: whether it does, and signals."""
+        """Synchronise all workers; returns whether the chief is still playing, and whether any worker got a signal."""
         self._met = time.monotonic()
         mine = {"playing": playing, "evaluated": self.counters.evaluated, "signalled": self.stop.signal is not None}
         each = self.replicas.gather({name: np.array(value) for name, value in mine.items()})
@@ -56,7 +56,7 @@ class Evaluator:
         return bool(each[0]["playing"]), any(bool(worker["signalled"]) for worker in each)
 
     def _check(self) -> None:
-        """Called before each step: so that signals, and the end of a worker, are heard while it plays."""
+        """Called before each step, so that signals and the end of a worker are noticed during the games."""
         self.stop.check()
         self.stop.watch(self.view.tick, self.counters)
         if self.replicas.workers > 1 and time.monotonic() > self._met + MEET_SECONDS and self._meet(playing=True)[1]:
@@ -88,7 +88,7 @@ class Evaluator:
         return result
 
     def _video(self, played: list[PlayedGame], writers: Writers) -> Gif | None:
-        """The start of the median game, where there is a TensorBoard to show it and the environment has pictures."""
+        """The start of the median game; None if nothing shows it (TensorBoard, `video`), or there are no pictures."""
         if writers.events is None or not self.config.evaluation.video:
             return None
         return thumbnail(self.config.env, choose(played, "median"), on_frame=self._check)

@@ -1,7 +1,7 @@
-"""The one door through which files are written: whole or not there, and never through a link below their folder.
+"""All writing of files: atomic, and never through a link below their folder.
 
-The folder itself (`below`) may be a link of the user's; what lies in it may be a stranger's. So its folders are opened
-one in the other by descriptor, no link is followed, and a file takes the place of what lay there.
+The folder itself (`below`) may be a link made by the user; its contents may be a stranger's. So the folders inside are
+opened one after the other by descriptor, no link is followed, and a file replaces what was there.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from typing import BinaryIO
 
 from a2c.config import UserError
 
-_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC  # EXCL: not through a link either
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC  # O_EXCL follows no link either
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_MODE = 0o666  # less the umask
+_MODE = 0o666  # minus the umask
 
 
 def check_exists(path: Path) -> None:
-    """Refuse the path of a run or checkpoint where nothing is.
+    """Check that the path of a run or checkpoint exists.
 
     Raises:
-        UserError: if so.
+        UserError: if it does not.
     """
     if not path.exists():
         raise UserError(f"There is no run folder or checkpoint {path}.")
@@ -50,7 +50,7 @@ def check_folder(run_dir: Path, *, resume: bool) -> None:
 
 
 def _check_links(run_dir: Path) -> None:
-    """A run's folder may be a link; what is written into must not lead out of it."""
+    """Check that the folders inside a run's folder do not lead out of it; the run's folder itself may be a link."""
     for name in ("checkpoints", "incidents"):
         if (run_dir / name).is_symlink():
             raise UserError(
@@ -59,10 +59,10 @@ def _check_links(run_dir: Path) -> None:
 
 
 def check_new(run_dir: Path) -> None:
-    """Check that no run is in a folder; the temporary files of a killed start are none.
+    """Check that a folder holds no run; the temporary files of a killed start are ignored.
 
     Raises:
-        UserError: if one is, or other files.
+        UserError: if it holds a run or other files.
     """
     if run_dir.is_file():
         raise UserError(f"{run_dir} is a file; name a folder with --run-dir.")
@@ -75,14 +75,14 @@ def check_new(run_dir: Path) -> None:
 
 @contextmanager
 def replacing(path: Path, also: Sequence[str] = (), *, below: Path | None = None) -> Iterator[BinaryIO]:
-    """A new file that takes the place of `path`, and of the names `also` beside it, when the block ends well.
+    """A new file that replaces `path`, and the names `also` beside it, if the block succeeds.
 
     A kill leaves at most a temporary file behind, which the next call removes; an error leaves nothing.
 
     Args:
         path: of the file.
         also: other names for the same file.
-        below: the folder below which no link is followed. Default: the one that `path` lies in.
+        below: the folder below which no link is followed. Default: the folder of `path`.
 
     Raises:
         OSError: if it cannot be written.
@@ -95,7 +95,7 @@ def replacing(path: Path, also: Sequence[str] = (), *, below: Path | None = None
                 file.flush()
                 os.fsync(file.fileno())
                 for name in also:
-                    # before the rename: a kill between the two leaves names that whoever starts again makes again
+                    # before the rename: after a kill between the two, a resumed run writes these names again
                     _link(temporary, file, name, folder)
             os.replace(temporary, path.name, src_dir_fd=folder, dst_dir_fd=folder)
         except BaseException:
@@ -106,18 +106,18 @@ def replacing(path: Path, also: Sequence[str] = (), *, below: Path | None = None
 
 
 def write_atomically(path: Path, content: str | bytes, *, below: Path | None = None) -> None:
-    """Write a file, whole or not at all; arguments and errors as of `replacing`."""
+    """Write a file atomically; arguments and errors as for `replacing`."""
     with replacing(path, below=below) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
 def write_result(path: Path, content: str | bytes, *, below: Path | None = None) -> None:
-    """Write what a command was asked for, whole or not at all.
+    """Write the result of a command, atomically unless `path` is a link, a pipe or stdout.
 
     Args:
         path: of the file.
         content: all of it.
-        below: the folder below which no link is followed; None where the user named the file: then it may be one, or
+        below: the folder below which no link is followed; None if the user named the file, which may then be a link or
             a pipe.
 
     Raises:
@@ -127,11 +127,11 @@ def write_result(path: Path, content: str | bytes, *, below: Path | None = None)
         data = content.encode() if isinstance(content, str) else content
         if below is None and path.exists():
             if path.samefile("/dev/stdout"):
-                sys.stdout.buffer.write(data)  # behind what is printed already, be it into a file
+                sys.stdout.buffer.write(data)  # after what is printed already, even if stdout is a file
                 sys.stdout.flush()
                 return
             if path.is_symlink() or not path.is_file():
-                path.write_bytes(data)  # such as a pipe, whose place must not be taken
+                path.write_bytes(data)  # such as a pipe, which must not be replaced
                 return
         write_atomically(path, data, below=below)
     except OSError as error:
@@ -139,7 +139,7 @@ def write_result(path: Path, content: str | bytes, *, below: Path | None = None)
 
 
 def create(path: Path, *, below: Path | None = None) -> BinaryIO:
-    """A new file in place of what lay there, to be written bit by bit; arguments and errors as of `replacing`."""
+    """A new file that replaces what was there, to be written in parts; arguments and errors as for `replacing`."""
     with _folder_of(path, below) as folder:
         with suppress(FileNotFoundError):
             os.unlink(path.name, dir_fd=folder)
@@ -147,15 +147,15 @@ def create(path: Path, *, below: Path | None = None) -> BinaryIO:
 
 
 def reopen(path: Path, *, append: bool = False, below: Path | None = None) -> BinaryIO:
-    """A file to read and write, made where there is none; it is not cut. Arguments as of `replacing`.
+    """A file to write without truncating it, made if there is none. Arguments as for `replacing`.
 
     Args:
         path: of the file.
-        append: whether all that is written goes to its end.
-        below: as of `replacing`.
+        append: whether everything is written to its end; if not, it can also be read.
+        below: as for `replacing`.
 
     Raises:
-        OSError: if it cannot be written, or is a link of either kind, a pipe or a device.
+        OSError: if it cannot be written, or is a symbolic or hard link, a pipe or a device.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | (os.O_APPEND if append else 0)
     with _folder_of(path, below) as folder:
@@ -168,26 +168,26 @@ def reopen(path: Path, *, append: bool = False, below: Path | None = None) -> Bi
 
 
 def remove(path: Path, *, below: Path | None = None) -> None:
-    """Remove a file or a link; arguments and errors as of `replacing`."""
+    """Remove a file or a link; arguments and errors as for `replacing`."""
     with _folder_of(path, below) as folder:
         os.unlink(path.name, dir_fd=folder)
 
 
 def rename(path: Path, name: str, *, below: Path | None = None) -> None:
-    """Give a file another name beside it; arguments and errors as of `replacing`."""
+    """Rename a file within its folder; arguments and errors as for `replacing`."""
     with _folder_of(path, below) as folder:
         os.replace(path.name, name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """A folder to fill that becomes `path` when the block ends well; as with `replacing`, an error leaves nothing.
+    """A folder to fill that becomes `path` if the block succeeds; as with `replacing`, an error leaves nothing.
 
     Raises:
-        OSError: if it cannot be written, or `path` is there and not an empty folder.
+        OSError: if it cannot be written, or `path` exists and is not an empty folder.
     """
     temporary = path.with_name(f".{path.name}.tmp")
-    _clear(temporary)  # a killed process's; of a link it lets the next line tell
+    _clear(temporary)  # of a killed process; if it is a link, the next line raises
     temporary.mkdir()
     try:
         yield temporary
@@ -201,15 +201,15 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 
 def make_folder(path: Path, name: str = "folder", *, below: Path | None = None) -> None:
-    """Make a folder, and those above it, where they are not there yet.
+    """Make a folder, and those above it, if they do not exist yet.
 
     Args:
         path: of the folder.
-        name: what it is called where it cannot be made.
-        below: a folder that is there, below which no link is followed. Default: links are followed.
+        name: what the error calls it.
+        below: an existing folder below which no link is followed. Default: links are followed.
 
     Raises:
-        UserError: if it cannot.
+        UserError: if it cannot be made.
     """
     try:
         make_folders(path, below=below)
@@ -218,7 +218,7 @@ def make_folder(path: Path, name: str = "folder", *, below: Path | None = None) 
 
 
 def make_folders(path: Path, *, below: Path | None = None) -> None:
-    """As `make_folder`, with OSError where it cannot."""
+    """As `make_folder`, but raises OSError."""
     if below is None:
         path.mkdir(parents=True, exist_ok=True)
         return
@@ -228,7 +228,7 @@ def make_folders(path: Path, *, below: Path | None = None) -> None:
 
 @contextmanager
 def made_folder(path: Path, *, below: Path | None = None) -> Iterator[None]:
-    """As `make_folder`; where the block ends badly, the folders that were made and are empty go again."""
+    """As `make_folder`; if the block raises, the folders that were made and are empty are removed again."""
     made = [folder for folder in (path, *path.parents) if not folder.exists()]
     make_folder(path, below=below)
     try:
@@ -247,7 +247,7 @@ def _clear(folder: Path) -> None:
 
 @contextmanager
 def _folder_of(path: Path, below: Path | None, *, make: bool = False) -> Iterator[int]:
-    """A descriptor of the folder that a file lies in."""
+    """A descriptor of the folder of a file."""
     below = path.parent if below is None else below
     inner = path.relative_to(below).parts[:-1]
     if ".." in inner:
@@ -262,7 +262,7 @@ def _folder_of(path: Path, below: Path | None, *, make: bool = False) -> Iterato
             os.close(outer)
         yield descriptor
     except OSError as error:
-        if error.filename in (path.name, f".{path.name}.tmp"):  # all that calls by descriptor know
+        if error.filename in (path.name, f".{path.name}.tmp"):  # calls by descriptor report only the name
             error.filename = str(path.with_name(error.filename))
         raise
     finally:
@@ -281,7 +281,7 @@ def _inner(name: str, folder: int, path: Path) -> int:
 def _new_name(name: str, folder: int) -> str:
     temporary = f".{name}.tmp"
     with suppress(FileNotFoundError):
-        os.unlink(temporary, dir_fd=folder)  # a killed process's: it may be another file's too, so never write into it
+        os.unlink(temporary, dir_fd=folder)  # of a killed process; it may be a hard link, so never write into it
     return temporary
 
 

@@ -1,4 +1,4 @@
-"""The folder of a run: who may begin or resume in it, its config.yaml, and words for files that cannot be written."""
+"""The folder of a run: beginning or resuming in it, its config.yaml, and the error if a file cannot be written."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ FREE_KEYS = ("total_env_steps", "optimizer.on_nan", "runtime.cluster_wait_minute
 def begin(
     config: Config, run_dir: Path, replicas: Replicas, lock: FolderLock, *, resume: bool, warn: Callable[[str], None]
 ) -> tuple[Config, Saved | None]:
-    """What to go on from, None for a new run: the chief looks into the folder, and tells the others.
+    """Find what to resume from: the chief looks into the folder and tells the other workers.
 
     Returns:
-        The configuration, where a run goes on with the chief's new length and what else may change; and what was saved.
+        The configuration, for a resumed run with the chief's values of FREE_KEYS; and the checkpoint, None for a new
+        run.
     """
 
     def look() -> dict[str, np.ndarray]:
@@ -37,7 +38,7 @@ def begin(
             return {}
         if (run_dir / "checkpoints").is_dir():  # else there is nothing to lock
             lock.take()
-        saved = _latest(run_dir, config, warn)  # under the lock: nobody else goes on from it, or beyond it
+        saved = _latest(run_dir, config, warn)  # under the lock: no other process resumes from it, or writes later ones
         free = {key: lookup(config, key) for key in FREE_KEYS}
         return {**saved.packed(), "free": from_text(json.dumps(free))}
 
@@ -48,19 +49,19 @@ def begin(
 
 
 def open_folder(run_dir: Path, replicas: Replicas, lock: FolderLock) -> None:
-    """The chief makes the folder of a new run and takes it; a mistake of its is one of all."""
+    """The chief makes and locks the folder of a new run; if that fails, all workers raise the error."""
 
     def make() -> dict[str, np.ndarray]:
         make_folder(run_dir, "run folder")
         lock.take()
-        check_new(run_dir)  # again: another may have begun there meanwhile
+        check_new(run_dir)  # again: another process may have begun there meanwhile
         return {}
 
     replicas.from_chief(make)
 
 
 def _latest(run_dir: Path, config: Config, warn: Callable[[str], None]) -> Saved:
-    """The checkpoint to go on from, if `config` is that of the run, its length apart."""
+    """The checkpoint to resume from; raises UserError if `config` differs from the run's in more than FREE_KEYS."""
     saved = find_checkpoint(run_dir, warn)
     for key in all_keys(type(config.algorithm)):
         given, stored = lookup(config, key), lookup(saved.config, key)
@@ -78,7 +79,7 @@ def _latest(run_dir: Path, config: Config, warn: Callable[[str], None]) -> Saved
 
 
 def tell_of_another_machine(saved: Saved, here: str, warn: Callable[[str], None]) -> None:
-    """Tell if a checkpoint was written where the last bits may be others."""
+    """Warn if a checkpoint was written on a machine whose last bits may differ."""
     there = saved.meta.get("machine", here)
     if there != here:
         warn(
@@ -89,7 +90,7 @@ def tell_of_another_machine(saved: Saved, here: str, warn: Callable[[str], None]
 
 @contextmanager
 def saving(run_dir: Path, config: Config) -> Iterator[None]:
-    """Tell of a file that cannot be written, be it that the disk is full."""
+    """Turn an OSError, such as that of a full disk, into a UserError that says how to resume."""
     try:
         yield
     except OSError as error:
@@ -106,7 +107,7 @@ def write_config(run_dir: Path, config: Config) -> None:
 
 
 def _git_state() -> str | None:
-    """The commit this code was checked out at, `+changes` where it was edited; None outside a checkout."""
+    """The commit this code was checked out at, with `+changes` if it was edited; None outside a checkout."""
     checkout = Path(__file__).resolve().parents[2]
     if not (checkout / ".git").exists():
         return None  # installed: a repository further up is not ours

@@ -1,4 +1,4 @@
-"""The games that end during training, counted in one order whatever the workers."""
+"""The games that end during training, counted in the same order for any number of workers."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ class Games:
     def __init__(self, counters: Counters, replicas: Replicas) -> None:
         self.counters = counters
         self.replicas = replicas
-        self._ended: list[tuple[int, int, float, int]] = []  # update, row, return, length of those of this worker
+        self._ended: list[tuple[int, int, float, int]] = []  # update, row, return, length; of this worker
 
     def add(self, episodes: list[tuple[int, Episode]]) -> None:
-        """Take note of those that ended in the update just counted, in the environments of this worker."""
+        """Note the games that ended in this worker's environments in the update just counted."""
         self._ended.extend((self.counters.updates, row, e.episode_return, e.length) for row, e in episodes)
-        if self._ended and self.replicas.workers == 1:  # else counting is talking to all
+        if self._ended and self.replicas.workers == 1:  # else counting means communication
             self.count()
 
     def count(self) -> None:
-        """Count those of all workers, in the order in which one worker with all environments would."""
+        """Count the games of all workers, in the order in which one worker with all environments would."""
         mine = np.array(self._ended, np.float64).reshape(-1, 4)
         ended = np.concatenate([worker["games"] for worker in self.replicas.gather({"games": mine})])
         for _, _, episode_return, length in ended[np.lexsort((ended[:, 1], ended[:, 0]))].tolist():

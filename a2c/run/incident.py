@@ -1,7 +1,7 @@
-"""Incidents: what is left behind of an update that went wrong, enough to do it again.
+"""Incidents: what is saved of an update that went wrong, enough to repeat it.
 
 Each is a folder `incidents/step-<env_steps>` of the run. It is a run folder itself, with the run's latest
-checkpoint, so that `a2c resume` on it comes to the same place with the same bits. Beside it: `report.json`, and
+checkpoint, so that `a2c resume` on it reaches the same point with the same bits. Beside it: `report.json`, and
 `update.npz` with all that was learned (`model/*`, `optimizer/*`), and the batch of the gradient step
 (`batch/*`) or, if something else went wrong, the latest rollout (`rollout/*`).
 """
@@ -36,7 +36,7 @@ SKIPPED_IN_A_ROW = 100  # updates: then nothing is being learned any more
 
 
 class Incidents:
-    """Watches over the updates of one run; as a context, over everything that is raised in it."""
+    """Saves the failed updates of one run; as a context manager, also any exception raised in it."""
 
     def __init__(
         self,
@@ -56,10 +56,10 @@ class Incidents:
         self._resume = resume_command(run_dir, config)
 
     def check(self, update: Update) -> None:
-        """Heed an update with a gradient step that was not applied, as `optimizer.on_nan` asks.
+        """Handle an update with a gradient step that was not applied, as `optimizer.on_nan` says.
 
         Raises:
-            UserError: if the run is to stop.
+            UserError: if the run must stop.
         """
         if update.failed is None:
             self.counters.skipped_in_a_row = 0
@@ -83,7 +83,7 @@ class Incidents:
             )
 
     def _joint(self, step: str, batch: Batch) -> tuple[Batch, str]:
-        """What all workers learned from at once, and the first stage that is not finite in any of them."""
+        """The joint batch of all workers, and the first stage that is not finite in any of them."""
         mine = {**batch._asdict(), "stage": from_text(nonfinite_stage(self.algorithm.steps[step], batch))}
         each = self.replicas.gather({name: np.asarray(field) for name, field in mine.items()})
         stages = [to_text(worker.pop("stage")) for worker in each]
@@ -117,7 +117,7 @@ class Incidents:
     def _save(
         self, learned_from: dict[str, np.ndarray], *, stage: str | None = None, error: Exception | None = None
     ) -> Path:
-        """Make the folder of this moment, unless there are enough of them."""
+        """Make the folder of this incident, unless there are KEPT already."""
         folder = self.run_dir / "incidents" / f"step-{self.counters.env_steps:012d}"
         if not self.replicas.is_chief or len(list(folder.parent.glob("step-*"))) >= KEPT:
             return folder.parent
@@ -143,7 +143,7 @@ class Incidents:
 
 
 def nonfinite_stage(step: Step, batch: Batch) -> str:
-    """The first stage of a gradient step in which a number is NaN or infinite; its gradients are computed once more."""
+    """The first stage of a gradient step in which a number is NaN or infinite; its gradients are computed again."""
     for name, field in batch._asdict().items():
         if not np.isfinite(field).all():
             return f"batch.{name}"

@@ -1,6 +1,6 @@
 """A lock on a folder: one process at a time works in it.
 
-The system drops it when its holder ends, however it ends: a lock is never stale, though its file stays.
+The system releases it when its holder ends in any way: a lock is never stale, though its file stays.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ def is_locked(folder: Path) -> bool:
 
 
 class FolderLock:
-    """A context that may take the lock of a folder, and gives it back at its end.
+    """A context manager that may take the lock of a folder, and releases it at its end.
 
     Args:
-        folder: is to exist when the lock is taken.
-        inherited: processes started meanwhile hold it too, so that it outlives a parent that is killed.
+        folder: must exist when the lock is taken.
+        inherited: processes started meanwhile hold it too, so that it outlives a killed parent.
     """
 
     def __init__(self, folder: Path, *, inherited: bool = False) -> None:
@@ -44,7 +44,7 @@ class FolderLock:
         self.file: TextIOWrapper | None = None
 
     def take(self) -> None:
-        """Take it.
+        """Take the lock.
 
         Raises:
             UserError: if another process has it.

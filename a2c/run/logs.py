@@ -1,4 +1,4 @@
-"""The lines that runs log, as they are read: JSON objects, within bounds, whoever wrote them."""
+"""Read the lines that runs log: JSON objects, within limits, since they may be a stranger's."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import Any
 from a2c.config import UserError
 from a2c.reading import read_lines
 
-LARGEST_LOG = 2**27  # bytes of a file that is looked at
+LARGEST_LOG = 2**27  # bytes of a file
 MOST_LINES = 1_000_000
 MOST_KEYS = 500  # of a line
 
 
 def logged(path: Path, warn: Callable[[str], None] = lambda text: None) -> Iterator[dict[str, Any]]:
-    """The JSON objects with a finite number `env_steps` that a file's lines hold; none where there is no file.
+    """The JSON objects with a finite number `env_steps` in a file's lines; none if there is no file.
 
     Args:
         path: of the file.
-        warn: called with a sentence if lines were left out; the half last line of a run under way is without.
+        warn: called with a sentence if lines were left out, except the incomplete last line of a run in progress.
 
     Raises:
-        UserError: if something else than a file lies there, or it is too large.
+        UserError: if it is not a regular file, is too large, or cannot be read.
     """
     damaged: list[int] = []
     try:
@@ -45,7 +45,7 @@ def logged(path: Path, warn: Callable[[str], None] = lambda text: None) -> Itera
 
 
 def parsed(line: bytes | str) -> dict[str, Any] | None:
-    """The object of a line; None if it is another thing, has too many keys, or no finite number `env_steps`."""
+    """The object of a line; None if it is not an object, has too many keys, or no finite number `env_steps`."""
     try:
         text = line if isinstance(line, str) else line.decode(errors="replace")
         values = json.loads(text)
@@ -64,4 +64,4 @@ def number(value: Any) -> float:
         found = float(value)
     except OverflowError:
         return math.nan
-    return found if abs(found) < 1e300 else math.nan  # nor is there a picture of larger ones
+    return found if abs(found) < 1e300 else math.nan  # larger ones cannot be drawn

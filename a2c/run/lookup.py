@@ -1,4 +1,4 @@
-"""From the path that a user names to the checkpoint or the runs that are meant, and back to the command to type."""
+"""Find the checkpoint or the runs that a user's path means, and the command to type for a run."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from a2c.run.files import check_exists
 
 
 def find_checkpoint(path: Path, warn: Callable[[str], None] = lambda text: None) -> Saved:
-    """The checkpoint that `path` means: a file itself, a run folder its latest good one.
+    """The checkpoint at `path`: the file itself, or the latest undamaged one of a run folder.
 
     Args:
         path: a file or a run folder.
-        warn: called with a sentence for each damaged file that is passed over.
+        warn: called with a sentence for each damaged file that is skipped, and if only the best is left.
 
     Raises:
         UserError: if there is none.
@@ -52,13 +52,13 @@ def find_checkpoint(path: Path, warn: Callable[[str], None] = lambda text: None)
 
 
 def run_folder(checkpoint: Path) -> Path:
-    """The run folder of a checkpoint file; the file's own folder where it lies alone."""
+    """The run folder of a checkpoint file; the file's own folder if that is not `checkpoints`."""
     folder = checkpoint.parent if checkpoint.parent.name else checkpoint.absolute().parent
     return folder.parent if folder.name == "checkpoints" else folder
 
 
 def find_runs(path: Path) -> list[Path]:
-    """What `path` means: a checkpoint or a run folder itself, else every run folder below it, sorted.
+    """The runs at `path`: a checkpoint or a run folder itself, else every run folder below it, sorted.
 
     Raises:
         UserError: if there is none.
@@ -73,14 +73,14 @@ def find_runs(path: Path) -> list[Path]:
 
 
 def check_trust(saved: Saved, env_id: str | None) -> None:
-    """Refuse a checkpoint of another environment, and one whose environment is code that nobody asked for.
+    """Check that a checkpoint is of the named environment, and that the user named it if it is code.
 
     Args:
         saved: a checkpoint, perhaps a stranger's.
         env_id: the environment that the user named, if any.
 
     Raises:
-        UserError: if it is not that of the checkpoint, or is `module:Id` there and was not named.
+        UserError: if `env_id` is not that of the checkpoint, or the checkpoint's is `module:Id` and was not named.
     """
     stored = saved.config.env.id
     if env_id is None and ":" in stored:
@@ -93,7 +93,7 @@ def check_trust(saved: Saved, env_id: str | None) -> None:
 
 
 def resume_command(run_dir: Path, config: Config) -> str:
-    """What to type to go on with a run; where its workers were started one by one, on each of them."""
+    """The command that resumes a run; if its workers were started one by one, the command to type on each of them."""
     if config.runtime.workers == 1:
         return command_for("resume", run_dir, config)
     if LAUNCHED not in os.environ:
@@ -102,6 +102,6 @@ def resume_command(run_dir: Path, config: Config) -> str:
 
 
 def command_for(command: str, run_dir: Path, config: Config) -> str:
-    """What to type for a command on a run, with the code of a user's own that it has to name."""
+    """A command on a run as it is typed, naming the user's own code if the run has any."""
     own = naming(config.env.id, config.algorithm.name, config.model.name)
     return f"a2c {command} {shlex.join([str(run_dir), *own])}"

@@ -25,25 +25,25 @@ from a2c.run.files import create, remove, reopen, replacing
 from a2c.run.logs import parsed
 
 _EVENTS = "events.out.tfevents"
-LARGEST = 2**32  # bytes of a file of the sessions before
+LARGEST = 2**32  # bytes of a file of earlier sessions
 LARGEST_EVENT = 2**26  # bytes
 WINDOW = 100  # training episodes in the running means, as the A2C literature reports them
 
 
 @dataclass
 class Counters:
-    """How far a run has come, and how its last episodes went. Saved with every checkpoint."""
+    """The progress of a run, and its last episodes. Saved with every checkpoint."""
 
     updates: int = 0  # rounds of collecting and learning
-    gradient_steps: int = 0  # of the optimizer, one or more an update
+    gradient_steps: int = 0  # of the optimizer, one or more per update
     env_steps: int = 0  # agent steps over all environments
     frames: int = 0  # emulator frames: env_steps times the frame skip
     episodes: int = 0  # whole games
     seconds: float = 0.0  # spent training, over all sessions of the run
     skipped_updates: int = 0  # not applied, as their loss or gradients were not finite
     evaluated: int = 0  # env_steps at the last evaluation
-    skipped_in_a_row: int = 0  # the last ones of them, up to now
-    best_return: float | None = None  # the best mean return over a full window that a checkpoint was kept of
+    skipped_in_a_row: int = 0  # consecutive ones, up to now
+    best_return: float | None = None  # the mean return, over a full window, of the best checkpoint
     returns: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
     lengths: deque[int] = field(default_factory=lambda: deque(maxlen=WINDOW))
 
@@ -55,7 +55,7 @@ class Counters:
         self.frames += env_steps * frames_per_step
 
     def count(self, episode_return: float, length: int) -> None:
-        """Count one whole game; they come in the order in which they ended."""
+        """Count one whole game; called in the order in which they ended."""
         self.episodes += 1
         self.returns.append(episode_return)
         self.lengths.append(length)
@@ -65,7 +65,7 @@ class Counters:
         return self.env_steps >= config.total_env_steps
 
     def evaluation_due(self, config: Config) -> bool:
-        """Whether it is time for an evaluation, by steps or as the last."""
+        """Whether an evaluation is due, by steps or at the end of the run."""
         every, done, now = config.evaluation.every_env_steps, self.evaluated, self.env_steps
         passed = every > 0 and done // every < now // every
         return config.evaluation.episodes > 0 and done < now and (passed or self.finished(config))
@@ -85,7 +85,7 @@ class Counters:
         return {**vars(self), "returns": list(self.returns), "lengths": list(self.lengths)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over what `state` returned."""
+        """Restore what `state` returned."""
         for name, value in state.items():
             setattr(self, name, deque(value, WINDOW) if name in ("returns", "lengths") else value)
 
@@ -116,7 +116,7 @@ class Record:
 
 RUN_COLUMNS = tuple(column.name for column in fields(Record) if column.name != "metrics")  # of every algorithm
 
-# TensorBoard's groups, beside those that an algorithm's own metrics name
+# TensorBoard's groups, in addition to those of an algorithm's own metrics
 GROUPS = {
     "rollout": ("episode_return_mean", "episode_length_mean", "episodes"),
     "optimizer": ("updates", "gradient_steps", "skipped_updates"),
@@ -134,7 +134,7 @@ def tensorboard_tags(algorithm: AlgorithmSection) -> dict[str, str]:
 
 
 def make_record(counters: Counters, metrics: Mapping[str, Any], wanted: Sequence[Metric], speed: float) -> Record:
-    """Read the tensors of one update back: the only place of the loop that does so.
+    """Read the tensors of one update back: the only place in the loop that does so.
 
     Args:
         counters: of the run.
@@ -158,7 +158,7 @@ def make_record(counters: Counters, metrics: Mapping[str, Any], wanted: Sequence
 
 
 class JsonlWriter:
-    """One JSON object a line. Lines beyond `env_steps` are dropped when a run goes on."""
+    """Writes one JSON object per line. Lines beyond `env_steps` are dropped when a run resumes."""
 
     def __init__(self, path: Path, *, env_steps: int) -> None:
         with replacing(path) as file:
@@ -173,19 +173,19 @@ class JsonlWriter:
         self.file.flush()
 
     def sync(self) -> None:
-        """Bring what was written to the disk, where even a power failure leaves it."""
+        """Flush to the disk, so that even a power failure loses nothing."""
         os.fsync(self.file.fileno())
 
     def close(self) -> None:
         """Close the file."""
-        with suppress(OSError):  # of a line that could not be written, which was told then
+        with suppress(OSError):  # a line that could not be written was reported then
             self.file.close()
 
 
 class TensorBoardWriter:
-    """TensorBoard scalars and histograms over env_steps, before them the configuration; a file for each session.
+    """Writes the configuration, then scalars and histograms over env_steps, for TensorBoard; one file per session.
 
-    Events beyond `env_steps` are dropped from the files of the sessions before, evaluations beyond `evaluated`. The
+    Events beyond `env_steps` and evaluations beyond `evaluated` are dropped from the files of earlier sessions. The
     configuration is that of the first session.
     """
 
@@ -204,9 +204,9 @@ class TensorBoardWriter:
         self.file = create(_next_event_file(folder, before))
         self.writer = RecordWriter(self.file)
         self._add(0, file_version="brain.Event:2")
-        if not any(file.exists() for file in before):  # they begin with it, and TensorBoard takes the first
+        if not any(file.exists() for file in before):  # earlier files begin with it, and TensorBoard uses the first
             self._add(0, summary=summaries.config_summary(dotted(dump_config(config)), SCORES))
-        # a TensorBoard that looks on now hides what it has read beyond the checkpoint this session starts from
+        # makes a running TensorBoard hide what it has read beyond the checkpoint this session starts from
         self._add(env_steps + 1, session_log=event_pb2.SessionLog(status=event_pb2.SessionLog.START))
 
     def write(self, env_steps: int, scalars: Mapping[str, float | None]) -> None:
@@ -222,14 +222,14 @@ class TensorBoardWriter:
         self._add(env_steps, summary=self.summaries.histogram_summary(arrays))
 
     def write_image(self, env_steps: int, tag: str, encoded: bytes, width: int, height: int) -> None:
-        """Add an image as a file of it is; an animated GIF moves in TensorBoard."""
+        """Add an encoded image; TensorBoard plays an animated GIF."""
         image = self.summary_pb2.Summary.Image(width=width, height=height, colorspace=3, encoded_image_string=encoded)
         summary = self.summary_pb2.Summary()
         summary.value.add(tag=tag, image=image)
         self._add(env_steps, summary=summary)
 
     def sync(self) -> None:
-        """Bring what was written to the disk."""
+        """Flush to the disk."""
         os.fsync(self.file.fileno())
 
     def close(self) -> None:
@@ -244,12 +244,12 @@ class TensorBoardWriter:
 
 
 class Writers:
-    """The files that a run reports to, and a context that closes them.
+    """The files that a run reports to, and a context manager that closes them.
 
     Args:
         run_dir: holds `metrics.jsonl`, `evaluations.jsonl` and TensorBoard's event files.
         config: of the run; its section `logging` says what is written.
-        counters: of where the run goes on, or fresh ones; what was written beyond is dropped.
+        counters: those the run resumes from, or fresh ones; what was written beyond them is dropped.
     """
 
     def __init__(self, run_dir: Path, config: Config, counters: Counters) -> None:
@@ -262,7 +262,7 @@ class Writers:
             self.events = TensorBoardWriter(run_dir, config, env_steps=counters.env_steps, evaluated=counters.evaluated)
 
     def write(self, record: Record, weights: Callable[[], Mapping[str, np.ndarray]] = dict) -> None:
-        """Write a line of metrics, and histograms of the weights where they are asked for; else they are not read."""
+        """Write a line of metrics and, if configured, histograms of the weights; else the weights are not read."""
         values = record.values()
         self.metrics.write(values)
         if self.events:
@@ -272,7 +272,7 @@ class Writers:
             self.events.write_histograms(record.env_steps, arrays)
 
     def write_evaluation(self, result: Mapping[str, Any], game: tuple[bytes, int, int] | None = None) -> None:
-        """Write a line of an evaluation; its single numbers become scalars.
+        """Write a line of an evaluation; its summary numbers become scalars.
 
         Args:
             result: the values of an `EvalResult`.
@@ -286,7 +286,7 @@ class Writers:
                 self.events.write_image(result["env_steps"], f"{EVALUATION}/game", *game)
 
     def sync(self) -> None:
-        """Bring to the disk what was written."""
+        """Flush all files to the disk."""
         for file in (self.metrics, self.evaluations, self.events):
             if file:
                 file.sync()
@@ -301,7 +301,7 @@ class Writers:
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    """The whole lines of a file, if it is one: a pipe or a link that someone laid there is not read."""
+    """The complete lines of a regular file; a pipe or a link in its place is not read."""
     if is_regular(path, links=False):
         yield from (line for line in read_lines(path, LARGEST, links=False) if line.endswith(b"\n"))
 
@@ -312,14 +312,14 @@ def _env_steps(line: bytes) -> float:
 
 
 def _next_event_file(folder: Path, before: list[Path]) -> Path:
-    """TensorBoard's name for it, which sorts behind those that are there even if the clock was set back."""
+    """TensorBoard's name for the next event file; it sorts after the existing ones even if the clock was set back."""
     times = [int(part) for file in before if (part := file.name.split(".")[3]).isdecimal() and len(part) <= 12]
     moment = max([int(time.time()), *(t + 1 for t in times)])
     return folder / f"{_EVENTS}.{moment:010d}.{socket.gethostname()}.{os.getpid()}"
 
 
 def _cut_events(file: Path, env_steps: int, evaluated: int, parse: Any) -> None:
-    """Cut an event file behind its last event that stays; without events of ours it is removed."""
+    """Cut an event file after the last event to keep; remove it if there is none."""
     kept = 0
     with open_regular(file, LARGEST, links=False) as stream:
         size, whole = stream.seek(0, os.SEEK_END), stream.seek(0)
@@ -341,7 +341,7 @@ def _cut_events(file: Path, env_steps: int, evaluated: int, parse: Any) -> None:
 
 
 def _keep_beginning(stream: BinaryIO, length: int, file: Path) -> None:
-    """A new file with the first bytes of the one before: that one may have a name elsewhere."""
+    """Replace a file by a new one with its first bytes: the old one may be a hard link."""
     stream.seek(0)
     with replacing(file) as copy:
         while length and (part := stream.read(min(length, 2**20))):
@@ -349,7 +349,7 @@ def _keep_beginning(stream: BinaryIO, length: int, file: Path) -> None:
 
 
 def _read_record(stream: BinaryIO, size: int) -> bytes | None:
-    """The next TFRecord: length (8 bytes), its sum (4), data, its sum (4); None at the end or in half a record."""
+    """The next TFRecord: length (8 bytes), its checksum (4), data, checksum (4); None at the end or if incomplete."""
     header = stream.read(12)
     length = struct.unpack("<Q", header[:8])[0] if len(header) == 12 else size
     if not 0 < length <= LARGEST_EVENT or stream.tell() + length + 4 > size:
@@ -360,7 +360,7 @@ def _read_record(stream: BinaryIO, size: int) -> bytes | None:
 
 
 def finite(value: Any) -> Any:
-    """A value for JSON, which knows no NaN and no infinity: null in their place, at any depth."""
+    """A value for JSON, which has no NaN and no infinity: they become null, at any depth."""
     if isinstance(value, dict):
         return {key: finite(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""What the user sees of a run: a live view in a terminal, plain lines elsewhere, nothing when quiet."""
+"""The display of a run: a live view in a terminal, plain lines elsewhere, nothing when quiet."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ TICK_SECONDS = 0.5
 
 
 class Progress:
-    """Shows nothing; the base of the two views below, and a context like them."""
+    """Shows nothing; the base of the two views below, and a context manager like them."""
 
     def __enter__(self) -> Progress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing to put back."""
+        """Nothing to restore."""
 
     def start(self, config: Config, counters: Counters) -> None:
-        """Told once, before the first update of this session."""
+        """Called once, before the first update of this session."""
 
     def tick(self, counters: Counters) -> None:
-        """Told after each update, and while games are played between updates."""
+        """Called after each update, and while games are played between updates."""
 
     def show(self, record: Record, counters: Counters) -> None:
-        """Told each line of metrics."""
+        """Called with each line of metrics."""
 
     def evaluating(self, scores: Sequence[float], episodes: int) -> None:
-        """Told the scores so far after each of the games of an evaluation."""
+        """Called after each game of an evaluation, with the scores so far."""
 
 
 class PlainProgress(Progress):
-    """One line of text for each record, below a headline that is printed when the run really starts."""
+    """One line of text for each record, below a headline that is printed when the run starts."""
 
     def __init__(self, console: Console, headline: str) -> None:
         self.console = console
@@ -75,7 +75,7 @@ class PlainProgress(Progress):
         )
 
     def evaluating(self, scores: Sequence[float], episodes: int) -> None:
-        """Print a line when all are played."""
+        """Print a line when all games are played."""
         if len(scores) == episodes:
             self.console.print(f"evaluation: mean {_mean(scores)} over {episodes} whole games", soft_wrap=True)
 
@@ -115,22 +115,22 @@ class LiveProgress(Progress):
             self._draw()
 
     def show(self, record: Record, counters: Counters) -> None:
-        """Draw everything anew."""
+        """Redraw everything."""
         self.numbers = [_numbers(record, self.metrics), _last_games(counters)]
         self._move(record.env_steps)
         self._draw()
 
     def evaluating(self, scores: Sequence[float], episodes: int) -> None:
-        """Draw a line of it below everything else."""
+        """Draw the evaluation's line below everything else."""
         self.evaluation = f"[dim]evaluation[/]  {len(scores)} of {episodes} games  mean {_mean(scores)}"
         self._draw()
 
     def _move(self, env_steps: int) -> None:
         task = self.bar.tasks[self.task]
-        self.bar.update(self.task, completed=min(env_steps, task.total or env_steps))  # the last update may do more
+        self.bar.update(self.task, completed=min(env_steps, task.total or env_steps))  # the last may exceed the total
 
     def _draw(self) -> None:
-        if self.console.width != self.width:  # the lines drawn before are broken anew: nobody knows how many they are
+        if self.console.width != self.width:  # the terminal rewraps the old lines: their number is unknown
             self.width = self.console.width
             self.live.stop()
             self.console.clear()
@@ -142,7 +142,7 @@ class LiveProgress(Progress):
         self.drawn = time.monotonic()
 
     def _new_live(self) -> Live:
-        # drawn by `tick`, not by a thread that takes time from the two cores
+        # drawn by `tick`, not by a thread that takes time from the cores
         return Live(console=self.console, auto_refresh=False)
 
     def _print_headline(self) -> None:
@@ -150,20 +150,20 @@ class LiveProgress(Progress):
 
 
 class Stages:
-    """What is shown of something that is done in stages of seconds to minutes: nothing here. A context."""
+    """The display of work in stages of seconds to minutes; shows nothing. A context manager."""
 
     def __enter__(self) -> Stages:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing to put back."""
+        """Nothing to restore."""
 
     def at(self, stage: str, done: int, total: int) -> None:
-        """Told how far a stage is."""
+        """Called with the progress of a stage."""
 
 
 class StageBars(Stages):
-    """A bar with an ETA for each stage; they go when all is done."""
+    """A bar with an ETA for each stage; the bars disappear when all is done."""
 
     def __init__(self, console: Console) -> None:
         columns = (TextColumn("{task.description:<18}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -178,7 +178,7 @@ class StageBars(Stages):
         self.bar.__exit__(None, None, None)
 
     def at(self, stage: str, done: int, total: int) -> None:
-        """Move its bar."""
+        """Move the stage's bar."""
         if stage not in self.tasks:
             self.tasks[stage] = self.bar.add_task(stage, total=total)
         self.bar.update(self.tasks[stage], completed=done)

@@ -1,4 +1,4 @@
-"""Signals: a run ends after the update under way, and saves."""
+"""Signals: a run stops after the current update, and saves."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from typing import Any
 
 
 class StoppedError(Exception):
-    """A signal asks for an end."""
+    """A signal asks the run to stop."""
 
 
 class StopSignal:
-    """While entered, SIGINT, SIGTERM and SIGHUP ask the loop to stop after the update under way.
+    """While entered, SIGINT, SIGTERM and SIGHUP ask the loop to stop after the current update.
 
-    A second one is handled as ever, for a loop that hangs. A SIGHUP that is ignored stays so, as `nohup` wants it.
+    A second one has its usual effect, in case the loop hangs. A SIGHUP that is ignored stays ignored, for `nohup`.
     """
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def __init__(self) -> None:
         self.signal: int | None = None
-        self.unshown: OSError | None = None  # why nothing more can be shown, if no signal tells it
+        self.unshown: OSError | None = None  # why nothing more can be shown, if no signal says it
 
     def __enter__(self) -> StopSignal:
         self.before: dict[signal.Signals, Any] = {}
-        with suppress(ValueError):  # not in the main thread, where Python handles signals
+        with suppress(ValueError):  # not in the main thread, the only one in which Python handles signals
             for number in self.SIGNALS:
                 if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
                     self.before[number] = signal.signal(number, self._note)
@@ -38,12 +38,12 @@ class StopSignal:
         self._restore()
 
     def check(self) -> None:
-        """Raise StoppedError where a signal has come."""
+        """Raise StoppedError if a signal has come."""
         if self.signal is not None:
             raise StoppedError
 
     def watch(self, show: Callable[..., None], *what: Any) -> None:
-        """Show something; a terminal or pipe that is gone counts as its signal, and a full disk asks for an end too."""
+        """Show something; a closed terminal or pipe counts as its signal, and a full disk stops the run too."""
         try:
             show(*what)
         except BrokenPipeError:

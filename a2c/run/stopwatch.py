@@ -22,11 +22,11 @@ class Stopwatch:
         self.time = now
 
     def skip(self) -> None:
-        """Leave out the time since the last tick."""
+        """Do not count the time since the last tick."""
         self.time = time.perf_counter()
 
     def lap(self) -> float:
-        """End a lap: the agent steps per second in it."""
+        """End a lap; returns its agent steps per second."""
         speed = (self.counters.env_steps - self.lap_env_steps) / (self.counters.seconds - self.lap_seconds)
         self._start_lap()
         return speed

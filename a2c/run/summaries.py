@@ -1,6 +1,6 @@
-"""What TensorBoard shows of a run besides scalars: its configuration, in the table of runs and as text; histograms.
+"""TensorBoard summaries besides scalars: a run's configuration, in the table of runs and as text; histograms.
 
-tensorboard's own functions for it need TensorFlow or the memory of 30 copies; these build the same messages.
+tensorboard's own functions for them need TensorFlow or the memory of 30 copies; these build the same messages.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def config_summary(config: Mapping[str, Any], scores: Sequence[str]) -> Any:
 
     Args:
         config: dotted keys to plain values.
-        scores: tags of scalars, the columns that stand beside the configuration.
+        scores: tags of scalars, shown as columns beside the configuration.
     """
     values = {key: _plain(value) for key, value in config.items()}
     experiment = api_pb2.Experiment(
@@ -35,7 +35,7 @@ def config_summary(config: Mapping[str, Any], scores: Sequence[str]) -> Any:
     start = SessionStartInfo()
     for key, value in values.items():
         _set(start.hparams[key], value)
-    summary = text_pb("config", "".join(f"    {key}: {value}\n" for key, value in values.items()))  # Markdown's code
+    summary = text_pb("config", "".join(f"    {key}: {value}\n" for key, value in values.items()))  # code in Markdown
     for tag, data in (
         (hparams.EXPERIMENT_TAG, HParamsPluginData(experiment=experiment)),
         (hparams.SESSION_START_INFO_TAG, HParamsPluginData(session_start_info=start)),
@@ -45,7 +45,7 @@ def config_summary(config: Mapping[str, Any], scores: Sequence[str]) -> Any:
 
 
 def histogram_summary(arrays: Mapping[str, np.ndarray]) -> Any:
-    """A histogram of the finite values of each array, under its tag; none where there are none."""
+    """A histogram of the finite values of each array, under its tag; arrays without any are left out."""
     summary = Summary()
     metadata = histograms.create_summary_metadata(display_name=None, description=None)
     for tag, array in arrays.items():

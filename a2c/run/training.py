@@ -41,10 +41,10 @@ class TrainSummary:
     """How a call of `train` ended."""
 
     run_dir: Path
-    config: Config  # with the numbers of workers and replicas that there were
-    is_chief: bool  # else another worker has the folder, and says how it went
+    config: Config  # with the actual numbers of workers and replicas
+    is_chief: bool  # else another worker has the folder, and reports
     counters: Counters
-    record: Record | None  # the last line of metrics, None where there was nothing left to do
+    record: Record | None  # the last line of metrics, None if there was nothing left to do
     evaluation: EvalResult | None
     signal: int | None  # the signal that stopped it early, if one did
 
@@ -62,24 +62,23 @@ def train(
     """Train an agent.
 
     Args:
-        config: everything that decides the run; with `resume` that of the run, its length apart.
+        config: everything that decides the run; with `resume` that of the run, except the FREE_KEYS of `run.folder`.
         run_dir: the run's folder; a new one, or with `resume` one that holds a checkpoint.
-        algorithm: a class of your own, in place of the one that `config` names; of its settings those that both have
-            are kept.
-        model: a function of your own that builds the network, with the arguments of `build_model` but its first.
-        resume: go on from the latest good checkpoint of `run_dir`, to the same bits as if never stopped.
-        progress: what the user sees; nothing by default.
-        warn: called with a sentence for each damaged checkpoint that was passed over, and if the run is not exact.
+        algorithm: your own class, instead of the one that `config` names; the settings that both have are kept.
+        model: your own function that builds the network, with the arguments of `build_model` except its first.
+        resume: continue from the latest undamaged checkpoint of `run_dir`, with the same bits as if never stopped.
+        progress: shows the run to the user; nothing by default.
+        warn: called with a sentence for each damaged checkpoint that is skipped, and if the run is not exact.
 
     Raises:
         UserError: if the folder, the environment or the checkpoint does not allow it, another process works in the
-            folder, a file or what is shown cannot be written, or an update is not finite (and `optimizer.on_nan` is
+            folder, a file or the output cannot be written, or an update is not finite (and `optimizer.on_nan` is
             "stop").
         CrashError: if anything else is raised in the loop; what is needed to repeat it is saved first.
     """
     run_dir = Path(run_dir)
     config = _with_own(config, algorithm, model)
-    if config.runtime.strategy != "multiworker":  # whose other workers are to hear of it
+    if config.runtime.strategy != "multiworker":  # else `begin` checks it, and tells all workers
         check_folder(run_dir, resume=resume)
     setup(config.runtime, parts=parts_of(config), warn=None if config.runtime.threads else warn)
     config, replicas = open_replicas(config)
@@ -105,7 +104,7 @@ def train(
 
 @dataclass
 class Run:
-    """Everything of a run under way, and the rounds of its loop."""
+    """A run in progress, and the rounds of its loop."""
 
     run_dir: Path
     config: Config
@@ -132,9 +131,9 @@ class Run:
         self.stopping = False
 
     def loop(self) -> None:
-        """Round after round until all steps are done, or a signal comes."""
+        """Run rounds until all steps are done, or a signal comes."""
         self.stopping = self.replicas.consult(self.stop.signal is not None, False)[0]
-        if self.counters.evaluation_due(self.config):  # the session before was stopped in it
+        if self.counters.evaluation_due(self.config):  # the previous session was stopped in it
             self.evaluate()
             self.save()
         self.algorithm.trace()
@@ -152,7 +151,7 @@ class Run:
             self.stopping |= stop_wished
             if self.finished or self.stopping or save_wished or self.checkpoints.due_by_updates():
                 self.save()
-        self.replicas.barrier()  # nobody leaves before the chief has saved: alone it could not be started again
+        self.replicas.barrier()  # no worker leaves before the chief has saved: the chief alone could not be restarted
 
     @property
     def finished(self) -> bool:
@@ -179,13 +178,13 @@ class Run:
         self.stop.watch(self.view.show, self.record, self.counters)
 
     def evaluate(self) -> None:
-        """Play whole games beside training, off the clock."""
+        """Play whole games beside training; their time is not counted."""
         self.evaluation, self.stopping = self.evaluator()
         if hasattr(self, "clock"):
             self.clock.skip()
 
     def save(self) -> None:
-        """Write a checkpoint, and before it all lines up to there, so that none can be lost."""
+        """Flush the logs to the disk, then write a checkpoint, so that no line before it can be lost."""
         self.games.count()
         with saving(self.run_dir, self.config):
             if self.writers is not None:
@@ -193,7 +192,7 @@ class Run:
             self.checkpoints.save()
 
     def restore(self, saved: Saved, warn: Warn) -> None:
-        """Go on where a checkpoint was written."""
+        """Resume from a checkpoint."""
         if lost := self.checkpoints.restore(saved):
             warn(
                 f"{lost} of {self.envs.num_envs} environments are not where they were when {saved.path.name} was "
@@ -202,7 +201,7 @@ class Run:
             )
 
     def open_files(self, stack: ExitStack, *, is_new: bool) -> None:
-        """Save a new run first of all, so that it can be resumed whenever it is killed; then open what it writes."""
+        """Save a new run first, so that it can be resumed whenever it is killed; then open the files it writes."""
         with saving(self.run_dir, self.config):
             if is_new:
                 self.checkpoints.save()
@@ -212,7 +211,7 @@ class Run:
 
     @contextmanager
     def watched(self, progress: Progress | None) -> Iterator[None]:
-        """Within it the user sees the run, and whatever goes wrong leaves what is needed to repeat it."""
+        """A context that shows the run to the user, and saves what is needed to repeat a failure."""
         with (
             progress if progress and self.replicas.is_chief else Progress() as self.view,
             Incidents(
@@ -234,7 +233,7 @@ class Run:
             yield
 
     def say_what_is_not_exact(self, saved: Saved | None, warn: Warn) -> None:
-        """Tell if the bits may be others than those of another run, or of the session before."""
+        """Warn if the bits may differ from those of another run, or of the previous session."""
         if self.finished or not self.replicas.is_chief:
             return
         if not self.config.algorithm.PROMISES.exact:
@@ -246,7 +245,7 @@ class Run:
             tell_of_another_machine(saved, machine(parts_of(self.config)), warn)
 
     def summary(self) -> TrainSummary:
-        """How it ended."""
+        """How the run ended."""
         done = self.finished and not self.counters.evaluation_due(self.config)
         number = self.stop.signal or (signal.SIGTERM if self.stopping else None)  # another worker's
         return TrainSummary(
@@ -263,7 +262,7 @@ class Run:
 def _build(
     config: Config, saved: Saved | None, replicas: Replicas, stack: ExitStack
 ) -> tuple[VecEnvGroups, Algorithm, RolloutCollector]:
-    """The environments, what learns from them, and what collects."""
+    """Build the environments, the algorithm and the collector."""
     first = replicas.index * config.env.num_envs
     envs = make_env_groups(config.env, seed=config.seed, first=first, groups=parts_of(config))
     stack.enter_context(envs)
@@ -274,7 +273,7 @@ def _build(
 
 
 def _with_own(config: Config, algorithm: type[Algorithm] | None, model: Callable[..., Any] | None) -> Config:
-    """The configuration with an algorithm and a network of a user's own, under the names by which they are found."""
+    """The configuration with the user's own algorithm and network, under the names they are registered by."""
     values = dump_config(config)
     if algorithm is not None:
         name = register(algorithm)

@@ -1,1 +1,1 @@
-"""What people look at: videos, plots, reports."""
+"""Videos, plots and reports of runs."""

@@ -1,4 +1,4 @@
-"""The commands that make a run again and play its games again."""
+"""The commands that repeat a run and replay its games."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _FLAGS = {"total_env_steps": "--steps", "seed": "--seed", "algorithm.name": "--a
 
 
 def train_command(config: Config) -> str:
-    """What to type to train with exactly this configuration: the nearest preset, and `--set` for what differs."""
+    """The command that trains with exactly this configuration: the nearest preset, and `--set` for what differs."""
     wanted = dotted(dump_config(config))
     shortest: dict[str, Any] = {}
     words: list[str] = []
-    for preset in (None, *preset_names()):  # None: the one that `a2c train` takes by itself
+    for preset in (None, *preset_names()):  # None: the default of `a2c train`
         named = {"algorithm.name": config.algorithm.name} if preset is None else {}
         near, _ = load_config(config=preset, env_id=config.env.id, overrides=named)
         values = dotted(dump_config(near))
@@ -35,7 +35,7 @@ def train_command(config: Config) -> str:
 
 
 def eval_command(run: Run) -> str:
-    """What to type to play the games of the last evaluation again, or any where there was none."""
+    """The command that replays the games of the last evaluation, or plays any if there was none."""
     words = ["a2c", "eval", str(run.path), *_naming(run)]
     if run.evaluations:
         last = run.evaluations[-1]
@@ -46,7 +46,7 @@ def eval_command(run: Run) -> str:
 
 
 def watch_command(run: Run) -> str:
-    """What to type to get a video of a run."""
+    """The command that makes a video of a run."""
     return shlex.join(["a2c", "watch", str(run.path), *_naming(run)])
 
 

@@ -1,4 +1,4 @@
-"""What is plotted: panels of curves, smoothed, and over the seeds of a recipe their median and range. Only numbers."""
+"""The numbers of plots: panels of smoothed curves, with their median and range over the seeds of a recipe."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from a2c.run.metrics import RUN_COLUMNS, WINDOW
 from a2c.show.runs import METRICS, RETURN, FloatArray, Run, group
 from a2c.show.style import on_common_range
 
-# the column of metrics, what it is called, and by how much it is divided
+# the column of metrics, its name, and its divisor
 AXES = {
     "steps": ("env_steps", "agent steps", 1),
     "frames": ("frames", "emulator frames", 1),
@@ -22,7 +22,7 @@ AXES = {
 }
 SPEED = "steps_per_second"
 LABELS = {RETURN: f"mean return of the last {WINDOW} games", SPEED: "agent steps a second"}
-SMOOTHED_PARTS = 100  # by default this part of the longest run's lines is reached, to both sides
+SMOOTHED_PARTS = 100  # the default reach to both sides is the longest run's lines over this
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Line:
 
     run: str
     seed: Any
-    x: FloatArray  # [lines], without those that say nothing
+    x: FloatArray  # [lines], without those that are not finite
     raw: FloatArray  # [lines], as logged
     smoothed: FloatArray  # [lines]
 
@@ -51,12 +51,12 @@ class Curve:
 
     label: str
     lines: tuple[Line, ...]
-    x: FloatArray  # [points], where all its runs have values
-    low: FloatArray  # [points], the lowest of the runs; as `middle` where there is one run
+    x: FloatArray  # [points], in the range in which all its runs have values
+    low: FloatArray  # [points], the lowest of the runs; as `middle` if there is one run
     middle: FloatArray  # [points], their median
     high: FloatArray  # [points], the highest
     marks: tuple[Mark, ...]
-    episodes: frozenset[int | None]  # games of these evaluations
+    episodes: frozenset[int | None]  # numbers of games of these evaluations
 
 
 @dataclass(frozen=True)
@@ -70,12 +70,12 @@ class Panel:
 
 
 def default_smoothing(runs: Sequence[Run]) -> int:
-    """How many lines of metrics before and after each are averaged with it, of runs as long as these."""
+    """The default number of lines of metrics, before and after each line, that are averaged with it."""
     return max(len(run.metrics["env_steps"]) for run in runs) // SMOOTHED_PARTS
 
 
 def make_panels(runs: Sequence[Run], what: str, axis: str, smoothing: int) -> list[Panel]:
-    """The panels of what is asked for (return, losses, speed or all) over `AXES[axis]`, game by game.
+    """The panels of `what` (return, losses, speed or all) over `AXES[axis]`, game by game.
 
     Raises:
         UserError: if no run has anything to show in any of them.
@@ -100,7 +100,7 @@ def make_panels(runs: Sequence[Run], what: str, axis: str, smoothing: int) -> li
 
 
 def _quantities(runs: Sequence[Run], what: str) -> list[str]:
-    """The columns that are drawn: of losses all that an algorithm reports, those of others too."""
+    """The columns to draw; losses are all metrics that are plotted, those of unknown algorithms included."""
     columns = dict.fromkeys(name for run in runs for name in run.metrics)
     losses = [name for name in columns if name not in RUN_COLUMNS and (name not in METRICS or METRICS[name].plotted)]
     return {"return": [RETURN], "losses": losses, "speed": [SPEED], "all": [RETURN, *losses, SPEED]}[what]
@@ -127,7 +127,7 @@ def smooth(values: FloatArray, reach: int) -> FloatArray:
 def _curve(members: Sequence[Run], quantity: str, axis: str, smoothing: int) -> Curve:
     lines = [line for run in members if len((line := _line(run, quantity, axis, smoothing)).x)]
     if len(lines) < len(members):
-        x, values = np.array([]), np.empty((1, 0))  # the median of all is nowhere
+        x, values = np.array([]), np.empty((1, 0))  # there is no median of all
     elif len(lines) == 1:
         x, values = lines[0].x, lines[0].smoothed[np.newaxis]
     else:

@@ -1,4 +1,4 @@
-"""One game again, from its seed and its actions: what was seen, done and received, and a picture of every frame.
+"""Replay one game from its seed and actions: observations, actions, rewards, and a picture of every frame.
 
 T = length of the game, A = num_actions, G = `saliency.GRID`.
 """
@@ -30,8 +30,8 @@ class Step(NamedTuple):
     action: int
     reward: float  # raw
     score: float  # sum of the raw rewards, this one included
-    lives: int  # after it; 0 where the environment has none
-    life_lost: bool  # and the game goes on
+    lives: int  # after the step; 0 if the environment has none
+    life_lost: bool  # and the game continues
     terminated: bool
     truncated: bool
     next_observation: np.ndarray  # [*obs]
@@ -39,7 +39,7 @@ class Step(NamedTuple):
 
 
 class Thoughts(NamedTuple):
-    """What the network made of each step of a game, and what came of it."""
+    """The network's outputs at each step of a game, and the returns that followed."""
 
     probabilities: np.ndarray  # [T, A] float32
     values: np.ndarray  # [T] float32
@@ -48,7 +48,7 @@ class Thoughts(NamedTuple):
 
 
 def choose(played: Sequence[PlayedGame], choice: Choice) -> PlayedGame:
-    """The game with the best, worst or median score; of an even number the lower median, of equals the first."""
+    """The game with the best, worst or median score; the lower median of an even number, the first of equals."""
     ranked = sorted(played, key=lambda game: game.episode.episode_return)
     if choice == "best":
         return max(played, key=lambda game: game.episode.episode_return)
@@ -56,18 +56,18 @@ def choose(played: Sequence[PlayedGame], choice: Choice) -> PlayedGame:
 
 
 def replay(env: ScalarEnvs, game: PlayedGame) -> Iterator[Step]:
-    """Play a game again.
+    """Replay a game.
 
     Args:
-        env: of `envs.make_filmed_env`.
+        env: from `envs.make_filmed_env`.
         game: that was played in such an environment, or in the native one.
 
     Raises:
-        UserError: if the game goes another way or ends with another score, since it is no function of its seed and
-            actions.
+        UserError: if the game ends at another step or with another score, since it is not a function of its seed
+            and actions.
     """
     observations, lives = env.reset(np.ones(1, np.bool_), np.array([game.episode.seed]))
-    env.take_pictures()  # of before the first frame
+    env.take_pictures()  # drops those before the first frame
     score = 0.0
     for t, action in enumerate(game.actions.tolist(), start=1):
         outcome = env.step(np.array([action], np.int32))
@@ -90,13 +90,13 @@ def replay(env: ScalarEnvs, game: PlayedGame) -> Iterator[Step]:
 
 
 def think(policy: Policy, config: Config, steps: Iterable[Step], *, saliency: Saliency | None = None) -> Thoughts:
-    """What the network makes of a game.
+    """Run the network on every step of a game.
 
     Args:
         policy: whose network it is.
         config: of its training.
-        steps: of the whole game, such as `replay` gives them.
-        saliency: what the effects are on: the value, or the log-probability of the action that was taken. It needs
+        steps: of the whole game, as from `replay`.
+        saliency: the number whose effects are computed: the value, or the log-probability of the action taken. It needs
             observations that are images.
 
     Raises:
@@ -118,7 +118,7 @@ def think(policy: Policy, config: Config, steps: Iterable[Step], *, saliency: Sa
         lambda observations: policy.look(observations)[1],
         Objective.of(config),
     )
-    returns = n_step_returns(*found, np.zeros(1, np.float32))  # the last step is an end, and no value counts after it
+    returns = n_step_returns(*found, np.zeros(1, np.float32))  # the last step ends the game, so no value follows it
     if not (np.isfinite(log_probabilities).all() and np.isfinite(values).all() and np.isfinite(returns).all()):
         raise UserError(f"The network or the rewards of {config.env.id} are not finite, so that nothing can be drawn.")
     return Thoughts(
@@ -130,14 +130,14 @@ def think(policy: Policy, config: Config, steps: Iterable[Step], *, saliency: Sa
 
 
 def _game(facts: Sequence[tuple[float, bool, bool, bool]], last: Sequence[np.ndarray]) -> Rollout:
-    """A whole game as a rollout of one environment, without what was seen and done."""
+    """A whole game as a rollout of one environment, without observations and actions."""
     rewards, terminated, truncated, life_lost = (np.array(column)[:, None] for column in zip(*facts, strict=True))
     nothing = np.empty(0)
     return Rollout(nothing, nothing, rewards.astype(np.float32), terminated, truncated, life_lost, np.array(last), {})
 
 
 def _observed(look: Callable[..., Any], saliency: Saliency, action: int) -> Callable[[np.ndarray], np.ndarray]:
-    """The number that is watched, of observations [N, *obs] -> [N]."""
+    """A function from observations [N, *obs] to the number whose saliency is computed, [N]."""
     if saliency == "value":
         return lambda observations: look(observations)[1]
     return lambda observations: look(observations)[0][:, action]

@@ -1,4 +1,4 @@
-"""A page about runs: one HTML file with all that it shows inside, for people who have neither the run nor a2c."""
+"""A page about runs: one self-contained HTML file, for people who have neither the run nor a2c."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _STYLE = Path(__file__).with_name("page.css").read_text(encoding="utf-8") + "".j
 )
 _SIGNS = dict(zip(MARKERS, "●■▲◆▼✚✖", strict=True)) | {STAR["marker"]: "☆"}
 _STYLE_HASH = b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-# nothing is run and nothing is fetched, whatever a run's files may hold
+# the browser runs and fetches nothing, whatever a run's files hold
 _POLICY = (
     f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; img-src data:; media-src data:; base-uri 'none'; "
     "form-action 'none'"
@@ -43,7 +43,7 @@ def default_target(runs: Sequence[Run]) -> Path:
 
 
 def write_page(runs: Sequence[Run], target: Path | None = None) -> None:
-    """Write the page, where the user said so, else to `default_target` and there through no link.
+    """Write the page to `target`, else to `default_target`, there without following links.
 
     Raises:
         UserError: if the file cannot be written.
@@ -193,7 +193,7 @@ def _video(run: Run) -> str:
 
 
 def _newest_video(folder: Path) -> tuple[str, bytes] | None:
-    """The name and content of the newest film that is not too large; never what a link points to."""
+    """The name and content of the newest video that is not too large; links are not followed."""
     films = [] if folder.is_symlink() else [file for file in folder.glob("*.mp4") if is_regular(file, links=False)]
     for file in sorted(films, key=lambda file: (file.stat().st_mtime, file.name), reverse=True):
         with suppress(OSError):
@@ -241,7 +241,7 @@ def _versions(run: Run) -> str:
 
 
 def escape(text: str) -> str:
-    """A text as it may stand in a page, whatever it holds; lines stay lines."""
+    """A text escaped for a page; the ends of lines are kept."""
     return html.escape("\n".join(map(printable, text.split("\n"))))
 
 
@@ -274,7 +274,7 @@ def _table(
 
 
 def _box(name: str, content: str) -> str:
-    """What is too wide for a page scrolls by itself; a keyboard can reach the box, so it has a name."""
+    """A box that scrolls if its content is too wide; the keyboard can reach it, so it has a name."""
     return f'<div class="box" tabindex="0" role="region" aria-label="{escape(name)}">{content}</div>\n'
 
 
@@ -307,5 +307,5 @@ def _or_dash(value: Any) -> str:
 
 
 def _value(value: Any) -> str:
-    """As it is typed, in YAML."""
+    """A value as it is typed in YAML."""
     return json.dumps(value) if value is None or isinstance(value, bool) else str(value)

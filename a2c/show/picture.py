@@ -1,6 +1,6 @@
-"""What is to be seen of a game: its picture beside what the network sees and says.
+"""The frames of a video: the game's picture beside the network's input and outputs.
 
-Everything is drawn once a game, once an agent step, or once a frame, whichever is enough.
+Everything is drawn once per game, agent step or frame, whichever is enough.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from a2c.show.saliency import channels_last, is_image
 
 Colour = tuple[int, int, int]
 
-WIDTH, HEIGHT = 1280, 720  # even, as yuv420p wants it
+WIDTH, HEIGHT = 1280, 720  # even, as yuv420p requires
 MARGIN = 24
-GAME = (24, 64, 800, 630)  # left, top, width, height: of Atari's 160 x 210 pixels 5 x 3 each, nearly a television's 4:3
+GAME = (24, 64, 800, 630)  # left, top, width, height: Atari's 160 x 210 pixels at 5 x 3 each, nearly a television's 4:3
 PANEL = (848, 64, 408, 632)
 ATARI_ASPECT = 5 / 3  # width of a pixel over its height
-RECENT_SECONDS = 8.0  # what the curve shows, and what a saliency is compared with
+RECENT_SECONDS = 8.0  # the span of the curve, and of the maximum that scales the saliency
 MOST_BARS = 18
 MOST_IMAGES = 15
-LEVELS = 5  # of the saliency, above none
+LEVELS = 5  # of the saliency, above zero
 
 BACKGROUND: Colour = (15, 18, 24)
 RAISED: Colour = (27, 32, 42)
 TEXT: Colour = (232, 235, 240)
 DIM: Colour = (139, 149, 165)
-# three of Okabe and Ito's colours, which the colour-blind tell apart; and always with a word or a mark beside them
+# three of Okabe and Ito's colours, which the colour-blind can distinguish; a word or a mark always stands beside them
 ORANGE: Colour = (230, 159, 0)
 BLUE: Colour = (86, 180, 233)
 GREEN: Colour = (0, 158, 115)
@@ -42,7 +42,7 @@ GLOW: Colour = (0, 240, 255)  # of the saliency: no game's background has it
 
 
 class Caption(NamedTuple):
-    """What is said once, of the whole game."""
+    """Texts and figures of the whole game."""
 
     title: str
     subtitle: str
@@ -54,13 +54,13 @@ class Caption(NamedTuple):
 
 
 class Painter:
-    """Draws the frames of one game; an array that it returns is valid until the next one is asked for."""
+    """Draws the frames of one game; a returned array is valid until the next frame."""
 
     def __init__(self, caption: Caption, thoughts: Thoughts) -> None:
         self.caption = caption
         self.thoughts = thoughts
         self.length = len(thoughts.values)
-        # those that the network thinks of most, in their own order
+        # the most probable actions on average, in their own order
         most = np.argsort(-thoughts.probabilities.mean(axis=0), kind="stable")[:MOST_BARS]
         self.bars = np.sort(most).tolist()
         self.row = min(26, 288 // len(self.bars))
@@ -71,7 +71,7 @@ class Painter:
         self.panel = self._empty_panel()
 
     def step(self, t: int, step: Step) -> None:
-        """Draw what belongs to agent step t, from 0."""
+        """Draw what belongs to agent step t, counted from 0."""
         panel = self.panel.copy()
         self._draw_observation(panel, step.observation)
         self._draw_bars(panel, t, step.action)
@@ -200,9 +200,10 @@ class Painter:
 
 
 def dyed(picture: np.ndarray, caption: Caption, thoughts: Thoughts, t: int) -> np.ndarray:
-    """A picture [H, W, 3] uint8, dimmed, and glowing with the root of the saliency of step t; calm moments stay dark.
+    """A picture [H, W, 3] uint8, dimmed, with a glow by the square root of the saliency of step t.
 
-    The glow has few levels, as a map has: a smooth one makes a GIF three times as large.
+    It is scaled by the maximum of the last RECENT_SECONDS, so that calm moments stay dark. The glow has few levels: a
+    smooth one makes a GIF three times as large.
     """
     if thoughts.effects is None:
         return picture
@@ -215,7 +216,7 @@ def dyed(picture: np.ndarray, caption: Caption, thoughts: Thoughts, t: int) -> n
 
 
 def lines(caption: Caption, thoughts: Thoughts, t: int, step: Step) -> list[str]:
-    """The same in two lines of text."""
+    """What `Painter` shows, in two lines of text."""
     lives = f"lives {step.lives}  " if step.lives else ""
     bars = [f"{name} {share:.0%}" for name, share in zip(caption.action_names, thoughts.probabilities[t], strict=True)]
     state = f"{caption.title}  score {step.score:g}  {lives}{_clock(caption, t)}  value {thoughts.values[t]:+.2f}"
@@ -232,12 +233,12 @@ def _first_recent(caption: Caption, t: int) -> int:
 
 
 def _recent(caption: Caption) -> int:
-    """Agent steps."""
+    """RECENT_SECONDS in agent steps."""
     return round(RECENT_SECONDS * caption.steps_per_second)
 
 
 def _draw_numbers(box: np.ndarray, observation: np.ndarray) -> None:
-    """Bars of a vector's numbers, above or below a line; the longest is the largest."""
+    """Draw a vector's numbers as bars above or below a line, scaled to the largest."""
     height, width, _ = box.shape
     numbers = np.nan_to_num(observation.ravel().astype(np.float32))[: width // 2].astype(np.float64)
     middle = height // 2
@@ -257,7 +258,7 @@ def _described(observation: np.ndarray) -> str:
 
 
 def _fit(shape: tuple[int, ...], pixel_aspect: float) -> tuple[int, int, int, int]:
-    """Left, top, width and height of a picture in the middle of the game's box, in whole pixels where it grows."""
+    """Left, top, width and height of a picture in the middle of the game's box, enlarged only by whole factors."""
     left, top, box_width, box_height = GAME
     wide = shape[1] * pixel_aspect
     scale = min(box_width / wide, box_height / shape[0])

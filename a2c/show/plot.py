@@ -25,7 +25,7 @@ FADED = {**THIN, "lw": 0.8}
 STAR: dict[str, Any] = {"marker": "*", "ms": 11, "mfc": "white"}  # an evaluation
 PANEL = (4.6, 2.9)  # inches
 SIGNS = 10  # on each curve
-ALONE = (8.0, 4.0)  # inches, where there is but one
+ALONE = (8.0, 4.0)  # inches, if there is only one
 
 
 def draw(panels: Sequence[Panel], axis: str, smoothing: int) -> Figure:
@@ -57,21 +57,21 @@ def draw_alone(panel: Panel, axis: str, smoothing: int) -> Figure:
 
 
 def default_targets(runs: Sequence[Run], what: str, axis: str) -> list[Path]:
-    """A picture of one run goes into its folder (`home`), one of several into the current folder; in both forms."""
+    """The default files, in both forms: in the folder of a single run (`home`), else in the current folder."""
     stem = home(runs) / "plots" / f"{what}-{axis}" if len(runs) == 1 else home(runs) / f"plot-{what}-{axis}"
     return [stem.with_name(f"{stem.name}.{form}") for form in FORMS]
 
 
 def home(runs: Sequence[Run]) -> Path:
-    """The folder of the pictures and pages that no option of the user's has a place for."""
+    """The folder of pictures and pages for which the user named no place."""
     return runs[0].path if len(runs) == 1 else Path()
 
 
 def check_target(path: Path) -> Path:
-    """A target of the user's.
+    """Check a file that the user named, and return it.
 
     Raises:
-        UserError: if it is no kind of picture that can be made.
+        UserError: if it does not end in .png or .svg.
     """
     if path.suffix.lower().removeprefix(".") not in FORMS:
         raise UserError(f"--out {path} must end in .png or .svg.")
@@ -84,7 +84,7 @@ def save(figure: Figure, targets: Sequence[Path], *, below: Path | None = None) 
     Args:
         figure: to draw.
         targets: files.
-        below: the folder below which no link is followed; None where the user named the file.
+        below: the folder below which no link is followed; None if the user named the file.
 
     Raises:
         UserError: if a file cannot be written.
@@ -138,7 +138,7 @@ def _draw_curve(axes: Axes, curve: Curve, index: int, smoothing: int) -> None:
         for run in curve.lines:
             shown = kept(run.raw)
             axes.plot(run.x[shown], run.raw[shown], color=colour(index), **FADED)
-    at = kept(curve.middle)  # all points if there are several runs, and of one run the band is the line
+    at = kept(curve.middle)  # drops points only of a single run, whose band is the line
     x, low, middle, high = (values[at] for values in (curve.x, curve.low, curve.middle, curve.high))
     draw_band(axes, x, low, middle, high, index, **markers(index), markevery=_every(len(at), index))
     if curve.marks:
@@ -146,7 +146,7 @@ def _draw_curve(axes: Axes, curve: Curve, index: int, smoothing: int) -> None:
 
 
 def _draw_marks(axes: Axes, marks: Sequence[Mark], index: int) -> None:
-    """All at once: one by one, thousands take as many seconds as the rest of the picture does tenths."""
+    """Draw all marks at once: one by one, thousands take ten times as long as the rest of the picture."""
     x, means = np.array([(mark.x, mark.mean) for mark in marks]).T
     low, high = np.array([mark.interval or (mark.mean, mark.mean) for mark in marks]).T
     reach = np.maximum(0.0, [means - low, high - means])
@@ -154,7 +154,7 @@ def _draw_marks(axes: Axes, marks: Sequence[Mark], index: int) -> None:
 
 
 def _every(points: int, index: int) -> tuple[int, int]:
-    """The first point with a sign on it, and how many there are from one to the next: other ones for each curve."""
+    """The first point with a marker, which differs between curves, and the number of points between markers."""
     step = max(1, points // SIGNS)
     return index * step // 4 % step, step
 

@@ -1,6 +1,6 @@
-"""Run folders as they are looked at: their configuration, and the numbers of their logs as arrays.
+"""Read run folders: their configuration, and the numbers of their logs as arrays.
 
-A run may be under way, of an older version, or a stranger's: what cannot be read is left out, and told.
+A run may be in progress, of an older version, or a stranger's: what cannot be read is left out, with a warning.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from a2c.run.metrics import RUN_COLUMNS, WINDOW
 FloatArray = npt.NDArray[np.float64]
 RETURN = "episode_return_mean"
 MOST_EVALUATIONS = 2_000
-MOST_COLUMNS = len(RUN_COLUMNS) + 20  # of metrics, before only those in METRICS are added; each becomes a panel
+MOST_COLUMNS = len(RUN_COLUMNS) + 20  # of metrics, each of which is a panel; beyond it only those in METRICS are added
 LONGEST_NAME = 80  # of a column
 MOST_COUNTED = 1_000  # quantities that are left out
 MOST_SETTINGS = 20  # of a protocol; ours has 15
@@ -36,7 +36,7 @@ METRICS = {metric.name: metric for section in SECTIONS.values() for metric in se
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One line of evaluations.jsonl. NaN and None where it does not say."""
+    """One line of evaluations.jsonl. Missing values are NaN or None."""
 
     env_steps: float
     mean: float
@@ -56,11 +56,11 @@ class Run:
     """One run folder."""
 
     path: Path  # as the user wrote it
-    label: str  # the folder's name, or its path where another run's has the same name
-    values: dict[str, Any]  # of config.yaml, nested, as they are written there
-    settings: dict[str, Any]  # all of them, by dotted keys; today's default where the file does not say
+    label: str  # the folder's name, or its path if another run's has the same name
+    values: dict[str, Any]  # of config.yaml, nested, as written there
+    settings: dict[str, Any]  # all of them, by dotted keys; today's default if the file lacks one
     provenance: dict[str, str]  # versions and commit
-    metrics: dict[str, FloatArray]  # [lines] each; NaN where there was nothing to average yet
+    metrics: dict[str, FloatArray]  # [lines] each; NaN if there was nothing to average yet
     evaluations: tuple[Evaluation, ...]
 
     @property
@@ -94,7 +94,7 @@ class Run:
 
     @property
     def recipe(self) -> str:
-        """What is the same in runs that differ in the seed alone."""
+        """A text that is equal in runs that differ only in the seed."""
         others = {str(key): value for key, value in self.settings.items() if key != "seed"}
         return json.dumps(others, sort_keys=True, default=str)
 
@@ -104,11 +104,10 @@ def read_runs(paths: Sequence[Path], warn: Callable[[str], None] = lambda text: 
 
     Args:
         paths: run folders.
-        warn: called with a sentence where damaged lines were left out; the half last line of a run under way is
-            left out without.
+        warn: called with a sentence if lines were left out, except the incomplete last line of a run in progress.
 
     Raises:
-        UserError: for what is no run folder, or one without a line of metrics.
+        UserError: if a path is not a run folder, or has no line of metrics.
     """
     unique: dict[Path, Path] = {}
     for path in paths:
@@ -124,7 +123,7 @@ def read_runs(paths: Sequence[Path], warn: Callable[[str], None] = lambda text: 
 
 
 def group(runs: Sequence[Run]) -> list[list[Run]]:
-    """The runs by recipe: those of a group differ in the seed alone."""
+    """The runs by recipe: those of a group differ only in the seed."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(run.recipe, []).append(run)
@@ -154,9 +153,9 @@ def read_run(path: Path, warn: Callable[[str], None]) -> Run:
 
 
 def _metrics(path: Path, warn: Callable[[str], None]) -> dict[str, FloatArray]:
-    """The numbers of metrics.jsonl by their names, in their order; a stranger's file may name any number of things.
+    """The columns of metrics.jsonl by name, in their order; limited, since a stranger's file may have any number.
 
-    Lines whose env_steps do not lie above those of all before are left out.
+    Lines whose env_steps do not exceed those of all lines before are left out.
     """
     columns = {name: array("d") for name in RUN_COLUMNS}
     left_out: set[int] = set()  # hashes: names can be long

@@ -1,8 +1,8 @@
-"""Which parts of what it sees move a number that a network says: perturbation saliency.
+"""Perturbation saliency: which parts of an observation affect a number that the network outputs.
 
-Greydanus et al. 2018 (arXiv 1711.00138, section 2.2): blur a spot of the observation, so that what is there cannot be
-told any more, and see how far the number moves. No gradients: they say what an invisible change would do, and the
-authors found their maps hard to read.
+Greydanus et al. 2018 (arXiv 1711.00138, section 2.2): blur a spot of the observation, so that its content is lost, and
+measure how far the number moves. No gradients are used: they show the effect of an invisible change, and the authors
+found their maps hard to read.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from functools import cache
 import cv2
 import numpy as np
 
-GRID = 16  # spots in each direction: theirs are 5 pixels apart on 80
+GRID = 16  # spots in each direction: the paper's are 5 pixels apart on 80
 SPOT = 5 / 80  # standard deviation of a spot, as a share of the side
-BLUR = 3 / 80  # that of the blur
+BLUR = 3 / 80  # standard deviation of the blur, likewise
 
 
 def effects(f: Callable[[np.ndarray], np.ndarray], image: np.ndarray) -> np.ndarray:
@@ -49,7 +49,7 @@ def spots(height: int, width: int) -> np.ndarray:
 
 
 def is_image(observation: np.ndarray) -> bool:
-    """Whether the network takes it as one."""
+    """Whether the network treats an observation as an image."""
     return observation.ndim == 3 and observation.dtype == np.uint8
 
 
@@ -59,7 +59,7 @@ def channels_last(image: np.ndarray) -> np.ndarray:
 
 
 def _bells(length: int) -> np.ndarray:
-    """[GRID, length] float32."""
+    """The spots along one axis, [GRID, length] float32."""
     centres = (np.arange(GRID) + 0.5) * length / GRID - 0.5
     distances = (np.arange(length) - centres[:, None]) / (SPOT * length)
     bells: np.ndarray = np.exp(-0.5 * distances**2).astype(np.float32)

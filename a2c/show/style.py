@@ -1,4 +1,4 @@
-"""How our pictures look: colours that all can tell apart, lines that differ in grey too, and bands over seeds."""
+"""The style of plots: colours that the colour-blind can distinguish, lines that differ in grey too, and bands."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from a2c.config import printable
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe and Ito 2008
 DASHES: tuple[Any, ...] = ("-", (0, (6, 2)), (0, (2, 2)), "-.")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-THIN: dict[str, Any] = {"lw": 0.5, "alpha": 0.3}  # of single runs and raw values, behind what is said of them
+THIN: dict[str, Any] = {"lw": 0.5, "alpha": 0.3}  # of single runs and raw values, behind their summary
 GRID_POINTS = 200
 MOST_POINTS = 4_000  # of a drawn line: more than a picture has columns
 
@@ -27,7 +27,7 @@ FloatArray = npt.NDArray[np.float64]
 
 
 def colour(index: int) -> str:
-    """Of the line with this number."""
+    """The colour of the line with this number."""
     return COLOURS[index % len(COLOURS)]
 
 
@@ -37,19 +37,19 @@ def line(index: int) -> dict[str, Any]:
 
 
 def markers(index: int) -> dict[str, Any]:
-    """The signs on the line with this number, for readers who see no colours."""
+    """The markers on the line with this number, for readers who see no colours."""
     return {"marker": MARKERS[index % len(MARKERS)], "ms": 5}
 
 
 def on_common_range(xs: Sequence[Any], ys: Sequence[Any]) -> tuple[FloatArray, FloatArray]:
-    """Several curves on one grid, only where all of them have values, so that none joins or leaves on the way.
+    """Several curves on one grid over the range that all of them cover, so that their number never changes.
 
     Args:
         xs: rising values of each curve.
         ys: its values there.
 
     Returns:
-        The grid [points] and the curves [curves, points]; no points where the curves have no range in common.
+        The grid [points] and the curves [curves, points]; no points if the curves have no range in common.
     """
     start, end = max(x[0] for x in xs), min(x[-1] for x in xs)
     grid = np.linspace(start, end, GRID_POINTS) if start <= end else np.array([])
@@ -57,7 +57,7 @@ def on_common_range(xs: Sequence[Any], ys: Sequence[Any]) -> tuple[FloatArray, F
 
 
 def kept(values: FloatArray) -> npt.NDArray[np.int64]:
-    """Which points of a line are drawn: all of a short one, else its ends and the extremes of each part of it.
+    """The points of a line to draw: all of a short one, else its ends and the extremes of each part of it.
 
     Args:
         values: [points], finite.
@@ -74,13 +74,13 @@ def kept(values: FloatArray) -> npt.NDArray[np.int64]:
 
 
 def draw_band(axes: Axes, x: Any, low: Any, middle: Any, high: Any, index: int, **more: Any) -> None:
-    """The line with this number and the band around it."""
+    """Draw the line with this number and the band around it."""
     axes.fill_between(x, low, high, color=colour(index), alpha=0.15, lw=0)
     axes.plot(x, middle, **line(index), **more)
 
 
 def plain(text: str) -> str:
-    """A text as matplotlib is to draw it: no formula, no control characters, and never left out of a legend."""
+    """A text for matplotlib: not read as a formula, without control characters, and never left out of a legend."""
     shown = printable(text).replace("$", r"\$")
     return f" {shown}" if shown.startswith("_") else shown
 
@@ -97,5 +97,5 @@ def render(figure: Figure, form: str) -> bytes:
 @contextmanager
 def _quiet_about_glyphs() -> Iterator[None]:
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing")  # of a folder's name: a box is drawn in its place
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # of a folder's name: a box is drawn instead
         yield

@@ -1,4 +1,4 @@
-"""A game in a terminal, as fast as it is: two pixels a character, in 24-bit colours."""
+"""A game in a terminal, at its real speed: two pixels per character, in 24-bit colours."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from a2c.config import UserError
 LEAST_COLUMNS, LEAST_ROWS = 40, 15
 TEXT_ROWS = 2
 
-_ENTER = "\x1b[?1049h\x1b[?25l\x1b[2J"  # the other screen, no cursor, empty
+_ENTER = "\x1b[?1049h\x1b[?25l\x1b[2J"  # alternate screen, hidden cursor, cleared
 _LEAVE = "\x1b[0m\x1b[?25h\x1b[?1049l"
 
 
 class Screen:
-    """The whole terminal while entered; however the block ends, the terminal is afterwards as it was before.
+    """Uses the whole terminal while entered, and restores it however the block ends.
 
     Args:
         stream: the terminal.
 
     Raises:
-        UserError: if it is none, or is too small.
+        UserError: if the stream is not a terminal, or is too small.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -55,11 +55,11 @@ class Screen:
         signal.signal(signal.SIGTERM, self._before)
 
     def frame(self, picture: np.ndarray, lines: Sequence[str], *, seconds: float, pixel_aspect: float = 1.0) -> None:
-        """Show a frame for so long; where the terminal is too slow, frames are left out instead of time.
+        """Show a frame for `seconds`; if the terminal is too slow, frames are skipped to keep the speed.
 
         Args:
             picture: [H, W, 3] uint8.
-            lines: at most `TEXT_ROWS` below it, cut where the terminal ends.
+            lines: at most `TEXT_ROWS` below it, cut at the terminal's edge.
             seconds: until the next frame.
             pixel_aspect: width of a pixel over its height.
         """
@@ -73,7 +73,7 @@ class Screen:
         columns, rows = self._size()
         cells = half_blocks(picture, columns, max(1, rows - TEXT_ROWS), pixel_aspect)
         text = ""
-        if cells.shape != self._shown.shape:  # the first, or of another size
+        if cells.shape != self._shown.shape:  # the first frame, or another size
             self._shown = np.full(cells.shape, -1, np.int16)
             text = "\x1b[0m\x1b[2J"
         text += changes(self._shown, cells)
@@ -93,7 +93,7 @@ class Screen:
 def half_blocks(picture: np.ndarray, columns: int, rows: int, pixel_aspect: float = 1.0) -> np.ndarray:
     """A picture [H, W, 3] uint8 as characters: [rows, columns, 6] int16, the colours of upper and lower half.
 
-    It is as large as fits, with its proportions; half a character is taken for a square.
+    It is as large as fits and keeps its proportions; half a character counts as a square.
     """
     height, width, _ = picture.shape
     scale = min(columns / (width * pixel_aspect), 2 * rows / height)
@@ -104,7 +104,7 @@ def half_blocks(picture: np.ndarray, columns: int, rows: int, pixel_aspect: floa
 
 
 def changes(before: np.ndarray, after: np.ndarray) -> str:
-    """What to write to turn the one into the other, both as of `half_blocks`; only what differs."""
+    """The text that turns one screen into the other, both as from `half_blocks`; only the differences are written."""
     text: list[str] = []
     colours = cursor = None
     for row, column in np.argwhere((before != after).any(axis=2)).tolist():

@@ -30,12 +30,12 @@ class Gif(NamedTuple):
 
 
 def thumbnail(config: EnvConfig, game: PlayedGame, *, on_frame: Callable[[], None] = lambda: None) -> Gif | None:
-    """The first 30 seconds of a game; None where its environment has no pictures, or the game cannot be played again.
+    """The first 30 seconds of a game; None if its environment has no pictures, or the game cannot be replayed.
 
     Args:
         config: of the environment.
         game: that was played in it.
-        on_frame: called for each frame; may raise to stop it all.
+        on_frame: called for each frame; may raise to stop.
     """
     try:
         with closing(make_filmed_env(config)) as env:

@@ -1,4 +1,4 @@
-"""Files of moving pictures: MP4 and GIF."""
+"""Write videos: MP4 and GIF."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ GIF_SCALE = 2  # half the width and height
 def encoding(
     files: Sequence[Path], frames_per_second: float, *, below: Path | None = None
 ) -> Iterator[Callable[[np.ndarray], None]]:
-    """A function that takes the frames [HEIGHT, WIDTH, 3] uint8; the files are there when the block ends well.
+    """A function that takes the frames [HEIGHT, WIDTH, 3] uint8; the files exist if the block succeeds.
 
     `.mp4` is H.264 at full size and speed, which every browser plays; `.gif` half the size, at most 15 frames a second.
-    The encoder works in a folder of its own; `below` is as of `replacing`.
+    The encoder works in a temporary folder; `below` is as for `replacing`.
 
     Raises:
-        UserError: if a file cannot be written; then, or if anything is raised in the block, none is there.
+        UserError: if a file cannot be written; then, or if the block raises, no file is left.
     """
     with ExitStack() as stack:
         with _told("The video"):
@@ -49,7 +49,7 @@ def encoding(
 
 
 class _Encoder:
-    """The ffmpeg that imageio-ffmpeg brings, at the other end of a pipe."""
+    """The ffmpeg of imageio-ffmpeg, fed through a pipe."""
 
     def __init__(self, parts: dict[str, Path], folder: Path, frames_per_second: float) -> None:
         self.gif = parts.get(".gif")
@@ -73,11 +73,11 @@ class _Encoder:
             ]
             arguments += ["-f", "mp4", str(parts[".mp4"])]
         if self.gif:
-            # a GIF has 256 colours, best chosen when all frames are known: so they are kept until then
+            # a GIF has 256 colours, best chosen when all frames are known: so the frames are kept until then
             arguments += ["-vf", f"fps={min(GIF_FPS, frames_per_second):g},scale=iw/{GIF_SCALE}:-1:flags=area"]
             arguments += ["-c:v", "libx264rgb", "-preset", "ultrafast", "-qp", "0", str(self.lossless)]
         with create(self.errors) as errors:
-            # in a session of its own: a Ctrl-C in the terminal is ours to answer
+            # a new session, so that Ctrl-C in the terminal reaches only this process
             self.process = subprocess.Popen(
                 _ffmpeg(*arguments), stdin=subprocess.PIPE, stderr=errors, start_new_session=True
             )
@@ -103,7 +103,7 @@ class _Encoder:
             self._run("-i", self.lossless, "-i", self.palette, "-lavfi", use, "-f", "gif", self.gif)
 
     def kill(self) -> None:
-        """Without effect where it has ended."""
+        """Kill the encoder; no effect if it has ended."""
         self.process.kill()
         self.process.wait()
         assert self.process.stdin is not None
@@ -124,13 +124,13 @@ class _Encoder:
 
 @contextmanager
 def _replacing(file: Path, below: Path | None) -> Iterator[BinaryIO]:
-    """As `replacing`, with UserError if it cannot be written; what is raised in the block passes as it is."""
+    """As `replacing`, with UserError if it cannot be written; what the block raises passes unchanged."""
     with ExitStack() as stack:
         with _told(file):
             target = stack.enter_context(replacing(file, below=below))
         yield target
         with _told(file):
-            stack.close()  # the block has ended well: now the file gets its name
+            stack.close()  # the block has succeeded: now the file gets its name
 
 
 @contextmanager

@@ -33,10 +33,10 @@ SUFFIXES = (".mp4", ".gif")
 class Request(NamedTuple):
     """What to watch."""
 
-    path: Path  # a checkpoint file, or a run folder, which means its latest good checkpoint
-    env_id: str | None = None  # the environment that it is to be of; must be named where that is module:Id
+    path: Path  # a checkpoint file, or a run folder for its latest undamaged checkpoint
+    env_id: str | None = None  # the environment it must be of; must be named if that is module:Id
     choice: Choice = "median"
-    episodes: int = EPISODES  # of so many games
+    episodes: int = EPISODES  # games to choose from
     greedy: bool | None = None  # None: the run's own
     seed: int | None = None  # of games and draws; None: the run's own
     saliency: Saliency | None = None
@@ -44,7 +44,7 @@ class Request(NamedTuple):
 
 @dataclass(frozen=True)
 class Watched:
-    """The game that was shown, and what was made of it."""
+    """The game that was shown, and the files that were made."""
 
     env: str
     checkpoint: str
@@ -52,17 +52,17 @@ class Watched:
     policy: str  # "sampled" or "greedy"
     seed: int  # of games and draws
     choice: str
-    scores: tuple[float, ...]  # of the games there were to choose from
+    scores: tuple[float, ...]  # of all games to choose from
     score: float
     game_seed: int
     length: int  # agent steps
-    frames: int  # of the picture
+    frames: int  # of the emulator, as shown
     frames_per_second: float
     saliency: str | None
     files: tuple[str, ...]
 
     def write(self, path: Path) -> None:
-        """Write it as JSON, whole or not at all.
+        """Write it as JSON, atomically.
 
         Raises:
             UserError: if the file cannot be written.
@@ -71,7 +71,7 @@ class Watched:
 
 
 class Chosen(NamedTuple):
-    """The game to show, and all it takes to play it again."""
+    """The game to show, and all that is needed to replay it."""
 
     request: Request
     saved: Saved
@@ -94,10 +94,10 @@ def make_video(
     """Make an MP4 and a GIF of a game.
 
     Args:
-        request: which.
-        out: one file, by its name an MP4 or a GIF; or a folder for both. Default: `videos` in the run's folder.
-        stages: shown as it goes on; nothing by default.
-        warn: called with a sentence for each damaged checkpoint that was passed over.
+        request: which game.
+        out: one .mp4 or .gif file, or a folder for both. Default: `videos` in the run's folder.
+        stages: shows the progress; nothing by default.
+        warn: called with a sentence for each damaged checkpoint that is skipped.
 
     Raises:
         UserError: if there is no such checkpoint, it does not fit, the environment has no pictures, or a file cannot
@@ -106,7 +106,7 @@ def make_video(
     saved = _read(request, warn)
     files = video_files(out, request, saved)
     below = run_folder(saved.path) if out is None else None
-    with (  # the encoder starts before any game: what cannot be written is told at once
+    with (  # the encoder starts before any game, so that a file that cannot be written is reported at once
         closing(make_filmed_env(saved.config.env)) as env,
         made_folder(files[0].parent, below=below),
         stages or Stages() as view,
@@ -130,7 +130,7 @@ def play_in_terminal(
     *,
     warn: Callable[[str], None] = lambda text: None,
 ) -> Watched:
-    """Play a game on a terminal as fast as it is; arguments and errors as of `make_video`."""
+    """Play a game on a terminal at its real speed; arguments and errors as for `make_video`."""
     saved = _read(request, warn)
     with closing(make_filmed_env(saved.config.env)) as env:
         with stages or Stages() as view:
@@ -151,7 +151,7 @@ def video_files(out: Path | None, request: Request, saved: Saved) -> list[Path]:
     """The files that `make_video` writes.
 
     Raises:
-        UserError: if `out` is neither a folder nor has the name of a video.
+        UserError: if `out` is neither a folder nor named like a video.
     """
     if out is not None and not out.is_dir() and out.suffix:
         if out.suffix not in SUFFIXES:
@@ -202,7 +202,7 @@ def _think(chosen: Chosen) -> Thoughts:
 
 
 def _counted(chosen: Chosen, what: str) -> Iterator[Step]:
-    """The game's steps, and a word of each to whoever waits."""
+    """The game's steps; each is reported to `stages`."""
     total = len(chosen.game.actions)
     for t, step in enumerate(replay(chosen.env, chosen.game)):
         chosen.stages.at(what, t, total)

@@ -1,1 +1,1 @@
-"""Two questions people asked, as experiments."""
+"""Two questions that people asked, as experiments."""

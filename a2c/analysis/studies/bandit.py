@@ -2,15 +2,15 @@
 
 The question ("Why does GradientTape behave differently when watching loop operations as opposed to array operations",
 Stack Overflow) trains an actor-critic on a bandit with two arms. It learns with a loss that is summed in a loop and not
-with one that is written with arrays, "although mathematically equivalent". The tape is not to blame:
+with one that is written with arrays, "although mathematically equivalent". The tape is not the cause:
 
-1. The two are not equivalent. A critic says its values as [n, 1], so the advantages are [n, 1]; the log-probabilities
-   of the arms are [n]. Their product broadcasts to [n, n], and its mean is mean(advantage) x mean(log-probability),
-   which has forgotten which advantage belongs to which arm. Of the expected gradient 1/n is left, since n of the n^2
-   products belong together, and the others add noise: it learns, but many times slower. `array_loss` and `loop_loss`
-   differ by rounding only.
-2. The question's critic ends in one unit with softmax. A softmax over a single number is 1 whatever the number, so this
-   critic says 1 always and has no gradient: there is no baseline to learn. A value needs a unit without activation.
+1. The two are not equivalent. A critic returns its values as [n, 1], so the advantages are [n, 1]; the
+   log-probabilities of the arms are [n]. Their product broadcasts to [n, n], and its mean is mean(advantage) x
+   mean(log-probability), in which advantages no longer belong to arms. Only 1/n of the expected gradient is left, since
+   n of the n^2 products belong together, and the others add noise: it learns, but many times slower. `array_loss` and
+   `loop_loss` differ by rounding only.
+2. The question's critic ends in one unit with softmax. A softmax over a single number is always 1, so this critic
+   always returns 1 and has no gradient: there is no baseline to learn. A value needs a unit without activation.
 
 `broadcast_loss` makes the first mistake on purpose, for the comparison. No training reaches it: the
 losses in `a2c.algorithms` check their shapes.
@@ -41,7 +41,7 @@ LEARNED = 0.9  # the probability of the better arm above which a seed has learne
 
 
 class Pulls(NamedTuple):
-    """What was done and what came of it."""
+    """The arms that were pulled, and their rewards."""
 
     observations: tf.Tensor  # [n, 2] float32
     arms: tf.Tensor  # [n] int32
@@ -113,7 +113,7 @@ def compare_losses(
     """Compare the losses on the same pulls, then let each learn from its own.
 
     Args:
-        seeds: of the network and the luck of the draw; each is used with every loss.
+        seeds: of the network and of the draws; each is used with every loss.
         updates: of each run.
         pulls: before each update.
         on_progress: called after each of the len(LOSSES) * len(seeds) runs.
@@ -136,13 +136,13 @@ def compare_losses(
 
 
 def learn(loss: str, seed: int, *, updates: int = UPDATES, pulls: int = PULLS) -> BanditCurve:
-    """Learn from one's own pulls by plain gradient descent.
+    """Learn from the policy's own pulls by plain gradient descent.
 
-    The luck depends on the seed alone, so losses whose policies agree see the same pulls.
+    The draws depend on the seed alone, so losses whose policies agree see the same pulls.
 
     Args:
         loss: a key of `LOSSES`.
-        seed: of the network and of the luck.
+        seed: of the network and of the draws.
         updates: at least 1.
         pulls: before each update.
     """
@@ -155,7 +155,7 @@ def learn(loss: str, seed: int, *, updates: int = UPDATES, pulls: int = PULLS) -
             variable.assign_sub(LEARNING_RATE * gradient)
         return _preference(network)
 
-    # a graph, or the loop would take minutes; it goes through one sample after the other all the same
+    # a graph, since an eager loop would take minutes; it still computes one sample after the other
     compiled_update = tf.function(update)
     preference = _preference(network)
     probabilities = []
@@ -191,7 +191,7 @@ def array_loss(network: keras.Model, pulls: Pulls) -> tf.Tensor:
 
 
 def broadcast_loss(network: keras.Model, pulls: Pulls) -> tf.Tensor:
-    """THE MISTAKE, for demonstration: the array loss but for the policy's part, `broadcast_policy_loss`."""
+    """THE MISTAKE, for demonstration: the array loss except for the policy's part, `broadcast_policy_loss`."""
     logits, values = network(pulls.observations)
     log_probs = tf.nn.log_softmax(logits)
     entropy = -tf.reduce_mean(tf.reduce_sum(tf.exp(log_probs) * log_probs, axis=-1))
@@ -203,14 +203,14 @@ def broadcast_policy_loss(network: keras.Model, pulls: Pulls) -> tf.Tensor:
     """THE MISTAKE: -mean over [n, n] of every log-probability times every advantage."""
     logits, values = network(pulls.observations)
     log_probs = tf.gather(tf.nn.log_softmax(logits), pulls.arms, batch_dims=1)  # [n]
-    advantages = tf.stop_gradient(pulls.rewards[:, None] - values[:, None])  # [n, 1], as a critic of one unit has it
+    advantages = tf.stop_gradient(pulls.rewards[:, None] - values[:, None])  # [n, 1], as of a critic with one unit
     return -tf.reduce_mean(log_probs * advantages)
 
 
 LOSSES: dict[str, Loss] = {"loop": loop_loss, "array": array_loss, "broadcast mistake": broadcast_loss}
 
 
-# --- what they are compared with --------------------------------------------------------------------------------------
+# --- the comparison ---------------------------------------------------------------------------------------------------
 
 
 def loss_and_gradients(loss: Loss, network: keras.Model, pulls: Pulls) -> tuple[tf.Tensor, list[tf.Tensor]]:
@@ -240,13 +240,13 @@ def build_network(seed: int) -> keras.Model:
 
 
 def random_pulls(seed: int, n: int = PULLS) -> Pulls:
-    """Both arms alike in states of all kinds, so that no two samples are the same."""
+    """Pull both arms with equal probability in random states, so that no two samples are the same."""
     rng = np.random.default_rng(seed)
     return draw_pulls(rng, rng.standard_normal((n, 2), np.float32), 0.5)
 
 
 def draw_pulls(rng: np.random.Generator, observations: np.ndarray, preference: float) -> Pulls:
-    """Pull arm 1 with the given probability in each of the states. Always takes as many numbers from `rng`."""
+    """Pull arm 1 with the given probability in each of the states. Always draws equally many numbers from `rng`."""
     arms = (rng.random(len(observations)) < preference).astype(np.int32)
     rewards = (rng.random(len(observations)) < np.take(PAYS, arms)).astype(np.float32)
     return Pulls(tf.constant(observations), tf.constant(arms), tf.constant(rewards))

@@ -1,15 +1,15 @@
-"""The first question's own experiment: Adam's moments after a few updates in eager execution and in a graph.
+"""The first question's experiment: Adam's moments after a few updates in eager execution and in a graph.
 
 The question (https://stackoverflow.com/questions/78629170) trains a 64-64-1 network with Adam at 5e-4 on advantages by
-the TensorFlow tutorial's discounted sums, divided by their standard deviation without an epsilon, and finds the moments
-differing after five updates. Two of Grappler's rewrites make the difference:
+the TensorFlow tutorial's discounted sums, divided by their standard deviation without an epsilon, and finds that the
+moments differ after five updates. Two of Grappler's rewrites cause the difference:
 
 - arithmetic_optimization turns x / sqrt(y) into x * rsqrt(y): the standardisation. The epsilon that the tutorial adds
   to the deviation would have kept it from being rewritten;
 - constant_folding turns x / c into x * (1 / c): the policy's loss, which divides by its standard deviation.
 
-The question's own loss is not known here. The policy's loss below needs both passes off. The value loss divides by no
-constant, so for it arithmetic_optimization is all; and with it the question's other finding holds, that nothing differs
+The question's own loss is not known. The policy's loss below needs both passes off. The value loss divides by no
+constant, so it needs only arithmetic_optimization off. With it the question's other finding holds too: nothing differs
 without the discounted sums (`standardize=False`).
 """
 
@@ -27,11 +27,11 @@ import tensorflow as tf
 STEPS = 32  # of the recorded episode
 GAMMA = 0.99
 LEARNING_RATE = 5e-4
-STD = 0.2  # of the policy; a power of two would divide without rounding, and hide what constant_folding does
+STD = 0.2  # of the policy; a power of two would divide without rounding, and hide the effect of constant_folding
 DATA_SEED = 0
 
 Function = Callable[..., Any]
-Execution = Callable[[Function], Function]  # tf.function, or what leaves a function as it is
+Execution = Callable[[Function], Function]  # tf.function, or the identity
 Loss = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
 
 
@@ -39,8 +39,8 @@ Loss = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
 class QuestionResult:
     """Eager against graph.
 
-    Of the optimizer's variables, iterations and learning rate are equal in any case; the two moments of the output's
-    bias, which are single numbers, may be so by chance.
+    Of the optimizer's variables, iterations and learning rate are always equal; the two moments of the output's bias,
+    which are single numbers, may be equal by chance.
     """
 
     advantages_equal: bool
@@ -59,7 +59,7 @@ class QuestionResult:
 
 
 class Recorded(NamedTuple):
-    """What an episode left behind; the same in every process."""
+    """The data of an episode; the same in every process."""
 
     states: tf.Tensor  # [STEPS, 4] float32
     actions: tf.Tensor  # [STEPS] float32
@@ -91,7 +91,7 @@ class Trained(NamedTuple):
 
 
 def run_question(*, updates: int = 5, loss: str = "policy", standardize: bool = True) -> QuestionResult:
-    """Train eagerly and in graphs, under the settings of TensorFlow that are in force in this process, and compare.
+    """Train eagerly and in graphs, with the TensorFlow settings of this process, and compare.
 
     Args:
         updates: at least 1, all on the same recorded data.
@@ -143,12 +143,12 @@ def discounted_cumulative_sums(td_errors: tf.Tensor) -> tf.Tensor:
         total = td_errors[t] + GAMMA * total
         totals = totals.write(t, total)
     returns = totals.stack()
-    # reduce_std is a root and nothing is added to it: that is the pattern which becomes rsqrt
+    # reduce_std is a root and nothing is added to it: this pattern becomes rsqrt
     return (returns - tf.reduce_mean(returns)) / tf.math.reduce_std(returns)
 
 
 def policy_loss(means: tf.Tensor, actions: tf.Tensor, advantages: tf.Tensor) -> tf.Tensor:
-    """-mean[ log pi(a_t | s_t) A_t ] of a Gaussian policy: the network says its mean, the deviation is fixed."""
+    """-mean[ log pi(a_t | s_t) A_t ] of a Gaussian policy: the network outputs its mean, the deviation is fixed."""
     log_probs = -0.5 * tf.square((actions - means) / STD) - math.log(STD * math.sqrt(2 * math.pi))
     return -tf.reduce_mean(log_probs * advantages)
 
@@ -162,14 +162,14 @@ LOSSES: dict[str, Loss] = {"policy": policy_loss, "value": value_loss}
 
 
 def recorded_data() -> Recorded:
-    """Drawn once and for all, as if recorded in an episode."""
+    """Fixed random data, as if recorded in an episode."""
     rng = np.random.default_rng(DATA_SEED)
     states, actions, td_errors = (rng.standard_normal(shape, np.float32) for shape in ((STEPS, 4), (STEPS,), (STEPS,)))
     return Recorded(tf.constant(states), tf.constant(np.float32(STD) * actions), tf.constant(td_errors))
 
 
 def build_network() -> keras.Model:
-    """64-64-1 with rectified hidden units. A seed for each layer, so that it starts the same wherever it is built."""
+    """64-64-1 with rectified hidden units. Each layer has a seed, so that the first weights are always the same."""
     layers: list[Any] = [keras.Input((4,))]
     for seed, (units, activation) in enumerate(((64, "relu"), (64, "relu"), (1, None))):
         initializer = keras.initializers.GlorotUniform(seed=seed)
