@@ -21,7 +21,7 @@ class Fit(NamedTuple):
     """The result of a loss function for a batch, or for a replica's slice of one."""
 
     loss: tf.Tensor  # scalar, to be minimised
-    metrics: Metrics  # means over the batch
+    metrics: Metrics  # means over the batch; GradientStep adds total_loss, explained_variance, grad_norm, learning_rate
     errors: Moments  # of returns - values
     returns: Moments
 

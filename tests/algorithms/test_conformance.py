@@ -1,5 +1,10 @@
 """What every algorithm must do, whatever it learns by; a new one is in here as soon as it is in the table."""
 
+import json
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +152,20 @@ def test_what_cannot_share_a_batch_says_so_before_it_starts(name):
 
 
 @pytest.mark.integration
+def test_replicas_make_the_updates_of_one_learner(tmp_path):
+    names = [name for name in ALGORITHMS if SECTIONS[name].PROMISES.workers]
+    command = [sys.executable, str(Path(__file__).with_name("mirrored.py")), str(tmp_path / "found.json"), *names]
+    paths = [str(Path(__file__).parent), str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
+    done = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)}, capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    for name, (difference, moved) in json.loads((tmp_path / "found.json").read_text()).items():
+        assert moved > 1e-3, name
+        assert difference < 1e-5, name
+
+
+@pytest.mark.integration
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_the_bandit_is_learned(name, run_dir):
     """The arms pay 0.2 and 0.8: chance scores 0.5."""
@@ -182,8 +201,11 @@ def test_nothing_outside_of_its_room_knows_an_algorithm_by_name():
         assert "algorithms.a2c" not in text, f"{file} imports a2c.algorithms.a2c"
 
 
-def test_every_algorithm_has_a_preset_of_its_name_and_a_test():
+def test_every_algorithm_has_a_preset_of_its_name_a_test_and_a_layer():
     here = Path(__file__).parent
+    layers = (here.parents[1] / "pyproject.toml").read_text().split("layers = [")[1].split("]")[0]
     for name in ALGORITHMS:
+        assert SECTIONS[name]().name == name  # the Literal in its section
+        assert f"algorithms.{name}" in re.split(r'[\s"|]+', layers), f"pyproject.toml has no layer for it: {name}"
         assert load_config(config="atari" if name == DEFAULT else name)[0].algorithm.name == name
         assert (here / f"test_{name}.py").is_file()
