@@ -93,6 +93,7 @@ def test_help_names_the_stable_flags(run_cli):
 def test_envs_lists_every_game_and_as_json_too(run_cli):
     games = json.loads(run_cli("envs", "--json").stdout)
     pong = next(game for game in games if game["name"] == "Pong")
+    assert pong["id"] == "ALE/Pong-v5"
     assert (pong["num_actions"], pong["random"], pong["human"]) == (6, -20.7, 14.6)
     assert sum(game["human"] is not None for game in games) == 57
     text = run_cli("envs").stdout

@@ -47,7 +47,7 @@ def envs(
     from a2c.envs import games
 
     if as_json:
-        out.print_json(json.dumps([game._asdict() for game in games()]))
+        out.print_json(json.dumps([{"id": f"ALE/{game.name}-v5", **game._asdict()} for game in games()]))
         return
     table = Table("game", "id", box=None, header_style="bold")
     for heading in ("actions", "random", "human"):

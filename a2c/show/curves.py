@@ -125,16 +125,17 @@ def smooth(values: FloatArray, reach: int) -> FloatArray:
 
 
 def _curve(members: Sequence[Run], quantity: str, axis: str, smoothing: int) -> Curve:
-    lines = [line for run in members if len((line := _line(run, quantity, axis, smoothing)).x)]
-    if len(lines) < len(members):
-        x, values = np.array([]), np.empty((1, 0))  # there is no median of all
+    found = [(run, _line(run, quantity, axis, smoothing)) for run in members]
+    logged, lines = [run for run, line in found if len(line.x)], [line for _, line in found if len(line.x)]
+    if not lines:
+        x, values = np.array([]), np.empty((1, 0))
     elif len(lines) == 1:
         x, values = lines[0].x, lines[0].smoothed[np.newaxis]
     else:
         x, values = on_common_range([line.x for line in lines], [line.smoothed for line in lines])
     evaluated = members if quantity == RETURN else ()
     return Curve(
-        label=_label(members),
+        label=_label(logged) + _without(len(members) - len(lines)) if lines else _label(members),
         lines=tuple(lines),
         x=x,
         low=values.min(axis=0),
@@ -164,6 +165,10 @@ def _marks(run: Run, axis: str) -> Iterator[Mark]:
     for evaluation in run.evaluations if known.any() else ():
         at = np.interp(evaluation.env_steps, run.metrics["env_steps"][known], x[known])
         yield Mark(float(at), evaluation.mean, evaluation.interval)
+
+
+def _without(missing: int) -> str:
+    return f" ({missing} more logged nothing of it yet)" if missing else ""
 
 
 def _label(members: Sequence[Run]) -> str:

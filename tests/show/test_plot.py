@@ -126,10 +126,11 @@ def test_a_group_is_drawn_only_where_all_its_runs_have_data(tmp_path):
     assert curve.label == "long, short, late: median of 3 seeds where all have data, band from lowest to highest"
 
 
-def test_a_run_without_any_value_leaves_its_group_without_a_median(tmp_path):
+def test_a_run_without_any_value_is_left_out_of_its_group_and_counted(tmp_path):
     paths = [make_run(tmp_path / "a", RISE, seed=0), make_run(tmp_path / "b", [None] * 9, seed=1)]
     curve = only_curve(paths)
-    assert len(curve.x) == len(curve.middle) == 0
+    assert curve.middle.tolist() == RISE
+    assert curve.label == "a (1 more logged nothing of it yet)"
     assert [run.run for run in curve.lines] == ["a"]
 
 
