@@ -66,10 +66,10 @@ class PlainProgress(Progress):
     def show(self, record: Record, counters: Counters) -> None:
         """Print the line."""
         self.console.print(
-            f"{record.env_steps:>11,} steps {min(1, record.env_steps / self.total):5.0%}  "
-            f"return {_number(record.episode_return_mean, '8.2f')}  "
-            f"{record.steps_per_second:7,.0f} steps/s  eta {_eta(record, self.total)}  "
-            + "  ".join(f"{metric.label} {record.metrics[metric.name]:{metric.form}}" for metric in self.metrics[:3]),
+            f"{record.env_steps:>10,} steps {min(1, record.env_steps / self.total):4.0%}  "
+            f"return {_number(record.episode_return_mean, '7.2f')}  "
+            f"{record.steps_per_second:5,.0f} steps/s  eta {_eta(record, self.total)}  "
+            + "  ".join(f"{metric.name} {record.metrics[metric.name]:{metric.form}}" for metric in self.metrics[:3]),
             highlight=False,
             soft_wrap=True,
         )
