@@ -13,12 +13,12 @@ from typing import Any
 import yaml
 
 from a2c.analysis.jobs import Job, Place, run_jobs
-from a2c.analysis.view import Part
 from a2c.config import Config, UserError, build_config, dotted, dump_config, env_slug, read_config_file
 from a2c.reading import read_end
 from a2c.run.checkpoint import step_file
 from a2c.run.files import make_folders, write_atomically
 from a2c.run.logs import parsed
+from a2c.run.view import Part
 
 
 @dataclass(frozen=True)

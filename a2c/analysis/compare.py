@@ -29,7 +29,6 @@ from a2c.analysis.numerics import Agreement, Distance, Where
 from a2c.analysis.statistics import MIN_SEEDS
 from a2c.analysis.studies.bandit import LOSSES, BanditResult, compare_losses
 from a2c.analysis.studies.question import QuestionResult
-from a2c.analysis.view import View
 from a2c.config import Config, UserError, dump_config, env_slug, load_config
 from a2c.config.yaml_loader import load_yaml
 from a2c.envs import make_vec_env
@@ -37,6 +36,7 @@ from a2c.execution.runtime import INEXACT_PASSES
 from a2c.reading import read_text
 from a2c.run.checkpoint import versions
 from a2c.run.files import make_folder, make_folders, remove, write_atomically
+from a2c.run.view import View
 
 FORCED = {"evaluation.episodes": 0, "logging.tensorboard": False}  # they cost time and do not affect the comparison
 DEFAULT = "catch-rmsprop"  # the preset of compare_modes

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from a2c.analysis.arms import Arm, last_record, plan_runs, train_planned
 from a2c.analysis.jobs import Place
-from a2c.analysis.view import View
 from a2c.config import Config, UserError
 from a2c.run.files import make_folder
+from a2c.run.view import View
 
 
 @dataclass(frozen=True)

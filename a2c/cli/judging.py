@@ -150,7 +150,7 @@ def compare(
                 jobs=jobs or place.cpus,
                 place=place,
                 folder=out_dir,
-                view=quietly("a2c.analysis.view").ConsoleView(out),
+                view=quietly("a2c.run.view").ConsoleView(out),
             )
             if eager:
                 result = comparing.compare_modes(request, [part.value for part in only or ComparisonPart])
@@ -229,7 +229,7 @@ def _evaluate(evaluation: Any, run: Path, total: int, **options: Any) -> EvalRes
 
 def _view() -> Any:
     """The progress, on stderr if it is a terminal."""
-    view = quietly("a2c.analysis.view")
+    view = quietly("a2c.run.view")
     return view.ConsoleView(err) if err.is_terminal else view.View()
 
 

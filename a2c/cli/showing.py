@@ -220,12 +220,13 @@ def watch(
     check_exists(path)
     watching = quietly("a2c.show.watch")
     request = watching.Request(path, env, episode, episodes, greedy, seed, saliency)
-    stages = quietly("a2c.run.progress").StageBars(err) if err.is_terminal else None
+    views = quietly("a2c.run.view")
+    view = views.ConsoleView(err, transient=True) if err.is_terminal else views.View()
     if terminal:
         screen = quietly("a2c.show.terminal").Screen(sys.stdout)
-        watched = watching.play_in_terminal(request, screen, stages, warn=warn)
+        watched = watching.play_in_terminal(request, screen, view=view, warn=warn)
     else:
-        watched = watching.make_video(request, out_path, stages, warn=warn)
+        watched = watching.make_video(request, out_path, view=view, warn=warn)
     if json_file is not None:
         watched.write(json_file)
     _print_watched(watched)

@@ -137,7 +137,7 @@ def launch(
 def _train_seeds(
     config: Config, seeds: int, folder: Path | None, jobs: int | None, cluster: str | None, *, quiet: bool
 ) -> None:
-    training, view = quietly("a2c.analysis.seeds"), quietly("a2c.analysis.view")
+    training, view = quietly("a2c.analysis.seeds"), quietly("a2c.run.view")
     numbers = range(config.seed, config.seed + seeds)
     folder = folder or _default_run_dir(config, f"{numbers[0]}-{numbers[-1]}")
     try:

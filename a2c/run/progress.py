@@ -11,12 +11,9 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress import (
     BarColumn,
-    MofNCompleteColumn,
     Task,
-    TaskID,
     TaskProgressColumn,
     TextColumn,
-    TimeRemainingColumn,
 )
 from rich.progress import Progress as Bar
 from rich.text import Text
@@ -24,6 +21,7 @@ from rich.text import Text
 from a2c.algorithms.sections import Metric
 from a2c.config import Config
 from a2c.run.metrics import Counters, Record
+from a2c.run.view import duration
 
 TICK_SECONDS = 0.5
 
@@ -149,45 +147,10 @@ class LiveProgress(Progress):
         self.console.print(self.headline, markup=False, soft_wrap=True)
 
 
-class Stages:
-    """The display of work in stages of seconds to minutes; shows nothing. A context manager."""
-
-    def __enter__(self) -> Stages:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Nothing to restore."""
-
-    def at(self, stage: str, done: int, total: int) -> None:
-        """Called with the progress of a stage."""
-
-
-class StageBars(Stages):
-    """A bar with an ETA for each stage; the bars disappear when all is done."""
-
-    def __init__(self, console: Console) -> None:
-        columns = (TextColumn("{task.description:<18}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self.bar = Bar(*columns, console=console, transient=True)
-        self.tasks: dict[str, TaskID] = {}
-
-    def __enter__(self) -> StageBars:
-        self.bar.__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.bar.__exit__(None, None, None)
-
-    def at(self, stage: str, done: int, total: int) -> None:
-        """Move the stage's bar."""
-        if stage not in self.tasks:
-            self.tasks[stage] = self.bar.add_task(stage, total=total)
-        self.bar.update(self.tasks[stage], completed=done)
-
-
 def _clock(task: Task) -> Columns:
     speed = "-" if task.speed is None else f"{task.speed:,.0f}"
-    left = "..." if task.time_remaining is None else _duration(task.time_remaining)
-    done, elapsed = f"{task.completed:,.0f} of {task.total:,.0f} steps", _duration(task.elapsed or 0)
+    left = "..." if task.time_remaining is None else duration(task.time_remaining)
+    done, elapsed = f"{task.completed:,.0f} of {task.total:,.0f} steps", duration(task.elapsed or 0)
     return Columns([done, f"{speed} steps/s", elapsed, f"eta {left}"], padding=(0, 3))
 
 
@@ -217,8 +180,4 @@ def _number(value: float | None, form: str) -> str:
 
 
 def _eta(record: Record, total: int) -> str:
-    return _duration(max(0, total - record.env_steps) / record.steps_per_second)
-
-
-def _duration(seconds: float) -> str:
-    return f"{int(seconds // 3600)}:{int(seconds % 3600 // 60):02d}:{int(seconds % 60):02d}"
+    return duration(max(0, total - record.env_steps) / record.steps_per_second)

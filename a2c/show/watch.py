@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from a2c.algorithms.policy import Policy
 from a2c.config import UserError, env_slug
-from a2c.data.rollout import Episode
 from a2c.envs import atari_game, clips_rewards, make_filmed_env
 from a2c.envs.gymnasium import ScalarEnvs
 from a2c.evaluation.evaluate import PlayedGame, evaluation_envs, play
@@ -19,7 +18,7 @@ from a2c.execution.runtime import parts_of, setup
 from a2c.run.checkpoint import Saved, restored_policy
 from a2c.run.files import made_folder, write_result
 from a2c.run.lookup import check_trust, find_checkpoint, run_folder
-from a2c.run.progress import Stages
+from a2c.run.view import Part, View
 from a2c.show.game import Choice, Saliency, Step, Thoughts, choose, replay, think
 from a2c.show.picture import ATARI_ASPECT, Caption, Painter, dyed, lines
 from a2c.show.saliency import is_image
@@ -81,14 +80,14 @@ class Chosen(NamedTuple):
     seed: int
     played: list[PlayedGame]
     game: PlayedGame
-    stages: Stages
+    view: View
 
 
 def make_video(
     request: Request,
     out: Path | None = None,
-    stages: Stages | None = None,
     *,
+    view: View | None = None,
     warn: Callable[[str], None] = lambda text: None,
 ) -> Watched:
     """Make an MP4 and a GIF of a game.
@@ -96,7 +95,7 @@ def make_video(
     Args:
         request: which game.
         out: one .mp4 or .gif file, or a folder for both. Default: `videos` in the run's folder.
-        stages: shows the progress; nothing by default.
+        view: shows the progress; nothing by default.
         warn: called with a sentence for each damaged checkpoint that is skipped.
 
     Raises:
@@ -109,33 +108,32 @@ def make_video(
     with (  # the encoder starts before any game, so that a file that cannot be written is reported at once
         closing(make_filmed_env(saved.config.env)) as env,
         made_folder(files[0].parent, below=below),
-        stages or Stages() as view,
         encoding(files, env.frames_per_second, below=below) as write,
     ):
-        chosen = _choose(request, saved, env, view)
+        chosen = _choose(request, saved, env, view or View())
         painter = Painter(_caption(chosen), _think(chosen))
         frames = 0
-        for t, step in enumerate(_counted(chosen, "drawing it")):
-            painter.step(t, step)
-            for picture in step.pictures:
-                write(painter.frame(t, picture))
-            frames += len(step.pictures)
+        with _part(chosen, "drawing it") as part:
+            for t, step in enumerate(_counted(chosen, part)):
+                painter.step(t, step)
+                for picture in step.pictures:
+                    write(painter.frame(t, picture))
+                frames += len(step.pictures)
     return _watched(chosen, frames, files)
 
 
 def play_in_terminal(
     request: Request,
     screen: Screen,
-    stages: Stages | None = None,
     *,
+    view: View | None = None,
     warn: Callable[[str], None] = lambda text: None,
 ) -> Watched:
     """Play a game on a terminal at its real speed; arguments and errors as for `make_video`."""
     saved = _read(request, warn)
     with closing(make_filmed_env(saved.config.env)) as env:
-        with stages or Stages() as view:
-            chosen = _choose(request, saved, env, view)
-            caption, thoughts = _caption(chosen), _think(chosen)
+        chosen = _choose(request, saved, env, view or View())
+        caption, thoughts = _caption(chosen), _think(chosen)
         frames = 0
         with screen:
             for t, step in enumerate(replay(env, chosen.game)):
@@ -171,25 +169,21 @@ def _read(request: Request, warn: Callable[[str], None]) -> Saved:
     return saved
 
 
-def _choose(request: Request, saved: Saved, env: ScalarEnvs, stages: Stages) -> Chosen:
+def _choose(request: Request, saved: Saved, env: ScalarEnvs, view: View) -> Chosen:
     """Play the games as `evaluate` does, and choose."""
     config = saved.config
     setup(config.runtime, parts=parts_of(config))
     greedy = config.evaluation.greedy if request.greedy is None else request.greedy
     seed = _seed(request, saved)
-    done: list[Episode] = []
-
-    def on_episode(episode: Episode) -> None:
-        done.append(episode)
-        stages.at("playing", len(done), request.episodes)
-
     with evaluation_envs(config, request.episodes, request.seed) as envs:
         if request.saliency and not is_image(envs.observation_space.low):
             raise UserError(f"--saliency needs observations that are images, and those of {config.env.id} are not.")
         policy = restored_policy(saved, config, envs.observation_space, envs.num_actions)
-        stages.at("playing", 0, request.episodes)
-        played = play(policy, envs, request.episodes, greedy=greedy, seed=seed, on_episode=on_episode)
-    return Chosen(request, saved, policy, env, greedy, seed, played, choose(played, request.choice), stages)
+        with view.part("playing", request.episodes) as part:
+            played = play(
+                policy, envs, request.episodes, greedy=greedy, seed=seed, on_episode=lambda episode: part.advance()
+            )
+    return Chosen(request, saved, policy, env, greedy, seed, played, choose(played, request.choice), view)
 
 
 def _seed(request: Request, saved: Saved) -> int:
@@ -197,17 +191,19 @@ def _seed(request: Request, saved: Saved) -> int:
 
 
 def _think(chosen: Chosen) -> Thoughts:
-    steps = _counted(chosen, "asking the network")
-    return think(chosen.policy, chosen.saved.config, steps, saliency=chosen.request.saliency)
+    with _part(chosen, "asking the network") as part:
+        steps = _counted(chosen, part)
+        return think(chosen.policy, chosen.saved.config, steps, saliency=chosen.request.saliency)
 
 
-def _counted(chosen: Chosen, what: str) -> Iterator[Step]:
-    """The game's steps; each is reported to `stages`."""
-    total = len(chosen.game.actions)
-    for t, step in enumerate(replay(chosen.env, chosen.game)):
-        chosen.stages.at(what, t, total)
+def _part(chosen: Chosen, name: str) -> Part:
+    return chosen.view.part(name, len(chosen.game.actions))
+
+
+def _counted(chosen: Chosen, part: Part) -> Iterator[Step]:
+    for step in replay(chosen.env, chosen.game):
         yield step
-    chosen.stages.at(what, total, total)
+        part.advance()
 
 
 def _caption(chosen: Chosen) -> Caption:

@@ -10,9 +10,9 @@ from in_process import InProcess
 from killing import assert_same_checkpoints
 
 from a2c.analysis.seeds import train_seeds
-from a2c.analysis.view import View
 from a2c.config import UserError
 from a2c.run.training import train
+from a2c.run.view import View
 
 SMALL = ["--env", "Catch", "--set", "env.num_envs=4", "--set", "logging.every_updates=1", "--set", "runtime.threads=1"]
 

@@ -1,4 +1,4 @@
-"""The progress of a comparison: a bar for each part in a terminal, plain lines elsewhere."""
+"""The progress of work in parts, such as a comparison: a bar for each part in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -8,6 +8,12 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 LINE_SECONDS = 15.0  # between two plain lines
+DRAW_SECONDS = 0.1  # between two drawings of a bar
+
+
+def duration(seconds: float) -> str:
+    """Seconds as H:MM:SS."""
+    return f"{int(seconds // 3600)}:{int(seconds % 3600 // 60):02d}:{int(seconds % 60):02d}"
 
 
 class Part:
@@ -35,14 +41,22 @@ class View:
 
 
 class ConsoleView(View):
-    """Bars in a terminal, lines elsewhere."""
+    """Bars in a terminal, lines elsewhere.
 
-    def __init__(self, console: Console) -> None:
+    Args:
+        console: to print on.
+        transient: whether bars disappear at their end.
+    """
+
+    def __init__(self, console: Console, *, transient: bool = False) -> None:
         self.console = console
+        self.transient = transient
 
     def part(self, name: str, total: float) -> Part:
         """A part that is complete at `total`."""
-        return _Bar(self.console, name, total) if self.console.is_terminal else _Lines(self.console, name, total)
+        if not self.console.is_terminal:
+            return _Lines(self.console, name, total)
+        return _Bar(self.console, name, total, transient=self.transient)
 
 
 class _Counted(Part):
@@ -68,11 +82,15 @@ class _Counted(Part):
         gained = self.done - (self.first or 0.0)
         if not gained:
             return "..."
-        seconds = int((time.monotonic() - self.start) * (self.total - self.done) / gained)
-        return f"{seconds // 3600}:{seconds % 3600 // 60:02d}:{seconds % 60:02d}"
+        return duration((time.monotonic() - self.start) * (self.total - self.done) / gained)
 
 
 class _Bar(_Counted):
+    def __init__(self, console: Console, name: str, total: float, *, transient: bool) -> None:
+        super().__init__(console, name, total)
+        self.transient = transient
+        self.drawn = -DRAW_SECONDS
+
     def __enter__(self) -> _Bar:
         columns = (
             TextColumn("{task.description:<12}"),
@@ -81,7 +99,7 @@ class _Bar(_Counted):
             TimeElapsedColumn(),
             TextColumn("eta {task.fields[eta]}  {task.fields[detail]}"),
         )
-        self.bar = Progress(*columns, console=self.console, expand=True, auto_refresh=False)
+        self.bar = Progress(*columns, console=self.console, expand=True, auto_refresh=False, transient=self.transient)
         self.task: TaskID = self.bar.add_task(self.name, total=self.total, eta="...", detail="")
         self.bar.__enter__()
         return self
@@ -90,7 +108,9 @@ class _Bar(_Counted):
         self.bar.__exit__(None, None, None)
 
     def show(self, detail: str) -> None:
-        self.bar.update(self.task, completed=self.done, eta=self.eta(), detail=detail, refresh=True)
+        is_due = time.monotonic() - self.drawn >= DRAW_SECONDS
+        self.drawn = time.monotonic() if is_due else self.drawn
+        self.bar.update(self.task, completed=self.done, eta=self.eta(), detail=detail, refresh=is_due)
 
 
 class _Lines(_Counted):
