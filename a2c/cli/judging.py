@@ -223,7 +223,9 @@ def _evaluate(evaluation: Any, run: Path, total: int, **options: Any) -> EvalRes
             scores.append(episode.episode_return)
             part.at(len(scores), f"{len(scores)} games, mean {sum(scores) / len(scores):.2f}")
 
-        result: EvalResult = evaluation.evaluate(run, episodes=total, on_episode=on_episode, warn=warn, **options)
+        result: EvalResult = evaluation.evaluate(
+            run, episodes=total, on_episode=on_episode, on_step=part.tick, warn=warn, **options
+        )
     return result
 
 

@@ -76,6 +76,7 @@ def evaluate(
     env_id: str | None = None,
     protocol: str | None = None,
     on_episode: Callable[[Episode], None] = lambda episode: None,
+    on_step: Callable[[], None] = lambda: None,
     warn: Callable[[str], None] = lambda text: None,
 ) -> EvalResult:
     """Play whole games with the agent of a checkpoint.
@@ -89,6 +90,7 @@ def evaluate(
         env_id: the expected environment; required if it is a `module:Id`, since its code is run.
         protocol: "deepmind" (no-ops) or "machado" (sticky actions), for Atari games. Default: as in training.
         on_episode: called with each game that counts, when it ends.
+        on_step: called before each step.
         warn: called with a sentence for each damaged checkpoint that was skipped.
 
     Raises:
@@ -100,7 +102,15 @@ def evaluate(
     greedy = config.evaluation.greedy if greedy is None else greedy
     with evaluation_envs(config, episodes, seed) as envs:
         policy = restored_policy(saved, config, envs.observation_space, envs.num_actions)
-        played = play(policy, envs, episodes, greedy=greedy, seed=_seed(config, seed), on_episode=on_episode)
+        played = play(
+            policy,
+            envs,
+            episodes,
+            greedy=greedy,
+            seed=_seed(config, seed),
+            on_episode=on_episode,
+            on_step=on_step,
+        )
     return _result(config, str(path), saved.env_steps, played, greedy=greedy, seed=_seed(config, seed))
 
 

@@ -31,6 +31,9 @@ class Part:
     def advance(self) -> None:
         """Called when one more piece is done."""
 
+    def tick(self) -> None:
+        """Called while one piece takes long, so that the clock moves."""
+
 
 class View:
     """Makes parts that show nothing."""
@@ -108,9 +111,13 @@ class _Bar(_Counted):
         self.bar.__exit__(None, None, None)
 
     def show(self, detail: str) -> None:
-        is_due = time.monotonic() - self.drawn >= DRAW_SECONDS
-        self.drawn = time.monotonic() if is_due else self.drawn
-        self.bar.update(self.task, completed=self.done, eta=self.eta(), detail=detail, refresh=is_due)
+        self.bar.update(self.task, completed=self.done, eta=self.eta(), detail=detail)
+        self.tick()
+
+    def tick(self) -> None:
+        if time.monotonic() - self.drawn >= DRAW_SECONDS:
+            self.drawn = time.monotonic()
+            self.bar.refresh()
 
 
 class _Lines(_Counted):

@@ -181,7 +181,13 @@ def _choose(request: Request, saved: Saved, env: ScalarEnvs, view: View) -> Chos
         policy = restored_policy(saved, config, envs.observation_space, envs.num_actions)
         with view.part("playing", request.episodes) as part:
             played = play(
-                policy, envs, request.episodes, greedy=greedy, seed=seed, on_episode=lambda episode: part.advance()
+                policy,
+                envs,
+                request.episodes,
+                greedy=greedy,
+                seed=seed,
+                on_episode=lambda episode: part.advance(),
+                on_step=part.tick,
             )
     return Chosen(request, saved, policy, env, greedy, seed, played, choose(played, request.choice), view)
 
