@@ -65,7 +65,7 @@ class PlainProgress(Progress):
         """Print the line."""
         self.console.print(
             f"{record.env_steps:>10,} steps {min(1, record.env_steps / self.total):4.0%}  "
-            f"return {_number(record.episode_return_mean, '7.2f')}  "
+            f"return {_number(record.episode_return_mean, '.2f'):>7}  "
             f"{record.steps_per_second:5,.0f} steps/s  eta {_eta(record, self.total)}  "
             + "  ".join(f"{metric.name} {record.metrics[metric.name]:{metric.form}}" for metric in self.metrics[:3]),
             highlight=False,
