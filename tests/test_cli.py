@@ -298,4 +298,4 @@ def test_train_resume_goes_on_and_refuses_another_configuration(run_cli, tmp_pat
     assert "240 steps already" in back.stderr
     same = run_cli(*settings, cwd=tmp_path)
     assert same.returncode == 0, same.stderr
-    assert "going on in r to 240 steps" in same.stdout
+    assert "resuming r to 240 steps" in same.stdout

@@ -186,7 +186,7 @@ def test_a_damaged_run_of_a_folder_is_passed_over(run_cli, tmp_path, breakout):
         file.write_bytes(b"nonsense")
     done = run_cli("eval", tmp_path, "--episodes", "2", "--json", tmp_path / "e.json")
     assert done.returncode == 1
-    assert "damaged is passed over" in " ".join(done.stderr.split())
+    assert "damaged is skipped" in " ".join(done.stderr.split())
     assert [result["checkpoint"] for result in json.loads((tmp_path / "e.json").read_text())] == [
         str(tmp_path / "good")
     ]

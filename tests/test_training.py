@@ -211,11 +211,11 @@ def test_it_is_told_where_the_bits_may_be_others(run_dir, monkeypatch):
     assert go_on(2) == []  # there is nothing to do
     assert go_on(3) == [
         f"step-000000000064.npz was written on '{there}', and this is 'another in 1': "
-        "the run goes on, but its bits may be others."
+        "the run continues, but its bits may be others."
     ]
     assert go_on(4) == []
     monkeypatch.setattr("a2c.run.folder.versions", lambda: {"tensorflow": "1.0"})
-    others = "was made with other versions than those here: it goes on, but not to the same bits."
+    others = "was made with other versions than those here: it continues, but not to the same bits."
     assert go_on(5) == [f"{run_dir} {others}"]
 
 

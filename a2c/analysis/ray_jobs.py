@@ -131,8 +131,8 @@ class _Task:
             raise UserError(f"{self.job.name} could not be run on the cluster: {_last_line(error)}.") from None
         except self.ray.exceptions.RayError as error:
             raise UserError(
-                f"{self.job.name} was lost with its node ({type(error).__name__}); the same command goes on with what "
-                "is missing."
+                f"{self.job.name} was lost with its node ({type(error).__name__}); the same command continues with "
+                "what is missing."
             ) from None
 
 

@@ -77,7 +77,7 @@ def eval_(
 ) -> None:
     """Play whole games with raw scores: one agent in full, several as a table.
 
-    A run of a folder that cannot be played is passed over, and the exit code is 1.
+    A run of a folder that cannot be played is skipped, and the exit code is 1.
     """
     trust_named(algorithm, model)
     check_target(json_file)
@@ -93,7 +93,7 @@ def eval_(
         except UserError as error:
             if run in paths or (run == runs[-1] and not defaults):  # no run is left
                 raise
-            warn(f"{str(error).rstrip('.')}: {run} is passed over.")
+            warn(f"{str(error).rstrip('.')}: {run} is skipped.")
     results = [
         _evaluate(evaluation, run, episodes or default, greedy=greedy, seed=seed, **environment)
         for run, default in defaults.items()
@@ -163,7 +163,7 @@ def compare(
             else:
                 result = comparing.compare_targets(request, targets)
     except KeyboardInterrupt:
-        say("Stopped. The same command goes on with what is missing.")
+        say("Stopped. The same command continues with what is missing.")
         raise
     _print_comparison(report, result)
 

@@ -66,7 +66,7 @@ TimedSteps = Annotated[
 ]
 TrustedEnv = Annotated[
     str | None,
-    typer.Option("--env", help="Its environment; must be said where it is module:Id, since that runs code."),
+    typer.Option("--env", help="Its environment; must be said if it is module:Id, since that runs code."),
 ]
 TrustedAlgorithm = Annotated[
     str | None,
@@ -77,7 +77,7 @@ TrustedModel = Annotated[
 ]
 OnNan = Annotated[
     OnNanChoice | None,
-    typer.Option(help="Where loss or gradients are not finite; the update is never applied. Default: stop."),
+    typer.Option(help="If loss or gradients are not finite; the update is never applied. Default: stop."),
 ]
 Greedy = Annotated[
     bool | None,
@@ -111,7 +111,7 @@ Strategy = Annotated[
 AutoResume = Annotated[
     bool,
     typer.Option(
-        "--auto-resume", "--resume", help="Go on with --run-dir if it holds a checkpoint, for whatever restarts it."
+        "--auto-resume", "--resume", help="Resume --run-dir if it holds a checkpoint, for whatever restarts it."
     ),
 ]
 

@@ -69,7 +69,7 @@ def train(
 ) -> None:
     """Train an agent."""
     if resume and run_dir is None:
-        raise UserError("--auto-resume needs --run-dir, the run to go on with; or use `a2c resume RUN`.")
+        raise UserError("--auto-resume needs --run-dir, the run to resume; or use `a2c resume RUN`.")
     overrides = {
         "algorithm.name": algorithm,
         "model.name": model,
@@ -145,7 +145,7 @@ def _train_seeds(
             shown = view.View() if quiet else view.ConsoleView(out)
             results = training.train_seeds(config, numbers, folder, jobs=jobs or place.cpus, place=place, view=shown)
     except KeyboardInterrupt:
-        say(f"Stopped. The same command with --run-dir {shlex.quote(str(folder))} goes on with what is missing.")
+        say(f"Stopped. The same command with --run-dir {shlex.quote(str(folder))} continues with what is missing.")
         raise
     if quiet:
         return
@@ -181,7 +181,7 @@ def _progress(headline: str, *, quiet: bool) -> Progress:
 
 
 def _resume(config: Config, run_dir: Path, *, quiet: bool) -> None:
-    headline = f"{config.env.id}: going on in {run_dir} to {config.total_env_steps:,} steps"
+    headline = f"{config.env.id}: resuming {run_dir} to {config.total_env_steps:,} steps"
     _run(config, run_dir, headline, resume=True, quiet=quiet)
 
 
@@ -211,7 +211,7 @@ def _print_summary(summary: TrainSummary) -> None:
         print_evaluation(summary.evaluation)
     if summary.signal is not None:
         command = quietly("a2c.run.lookup").resume_command(summary.run_dir, summary.config)
-        say("Stopped and saved. Go on with:", f"  {command}")
+        say("Stopped and saved. Resume with:", f"  {command}")
     else:
         command = quietly("a2c.run.lookup").command_for("eval", summary.run_dir, summary.config)
         say(f"Saved in {summary.run_dir}. Play whole games with it:", f"  {command}")

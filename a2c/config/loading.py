@@ -152,9 +152,7 @@ def _read_source(config: str | Path | None, env_id: Any, algorithm: Any) -> tupl
         return text, read_config_file(_presets_folder() / f"{text}.yaml")
     path = Path(text)
     if path.is_dir():
-        raise UserError(
-            f"--config {text} is a folder; name a YAML file, or use `a2c resume {text}` to go on with a run."
-        )
+        raise UserError(f"--config {text} is a folder; name a YAML file, or use `a2c resume {text}` to resume a run.")
     if not path.is_file():
         names = preset_names()
         raise UserError(

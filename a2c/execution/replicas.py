@@ -205,8 +205,8 @@ class Replicas:
                 raise
             raise CrashError(
                 f"Worker {self.index} has lost the others of its {self.workers} workers: one of them has ended, or "
-                "cannot be reached. Its own words say why; start all of them again with --auto-resume, and they go on "
-                "from the last checkpoint."
+                "cannot be reached. Its own words say why; start all of them again with --auto-resume, and they "
+                "continue from the last checkpoint."
             ) from None
 
 

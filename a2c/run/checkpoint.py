@@ -168,8 +168,8 @@ class Checkpoints:
         """
         if saved.meta["format"] != FORMAT:
             raise UserError(
-                f"{saved.path} is of an older version of a2c (format {saved.meta['format']}, this one goes on from "
-                f"{FORMAT}): it can be evaluated, not resumed; go on with that version, or start a new run."
+                f"{saved.path} is of an older version of a2c (format {saved.meta['format']}, this one resumes "
+                f"{FORMAT}): it can be evaluated, not resumed; use that version to resume it, or start a new run."
             )
         for name, variables in self.algorithm.variables.items():
             _assign(variables, saved, name)

@@ -74,7 +74,7 @@ def _latest(run_dir: Path, config: Config, warn: Callable[[str], None]) -> Saved
             f"{run_dir} has done {saved.env_steps:,} steps already; --steps is the total, give at least that."
         )
     if saved.meta.get("versions") != versions():
-        warn(f"{run_dir} was made with other versions than those here: it goes on, but not to the same bits.")
+        warn(f"{run_dir} was made with other versions than those here: it continues, but not to the same bits.")
     return saved
 
 
@@ -83,7 +83,7 @@ def tell_of_another_machine(saved: Saved, here: str, warn: Callable[[str], None]
     there = saved.meta.get("machine", here)
     if there != here:
         warn(
-            f"{saved.path.name} was written on {shown(there)}, and this is {here!r}: the run goes on, "
+            f"{saved.path.name} was written on {shown(there)}, and this is {here!r}: the run continues, "
             "but its bits may be others."
         )
 
@@ -96,7 +96,7 @@ def saving(run_dir: Path, config: Config) -> Iterator[None]:
     except OSError as error:
         raise UserError(
             f"A file of {run_dir} cannot be written ({error.strerror}): the run is stopped, and whole up to its last "
-            f"checkpoint. Make room, then go on with `{resume_command(run_dir, config)}`."
+            f"checkpoint. Make room, then resume with `{resume_command(run_dir, config)}`."
         ) from None
 
 

@@ -97,7 +97,7 @@ def train(
     if stop.unshown is not None:
         raise UserError(
             f"What the run prints cannot be written: {stop.unshown.strerror or stop.unshown}. It was stopped and saved "
-            f"after {run.counters.env_steps:,} steps; go on with: {resume_command(run_dir, config)}"
+            f"after {run.counters.env_steps:,} steps; resume with: {resume_command(run_dir, config)}"
         )
     return run.summary()
 
@@ -197,7 +197,7 @@ class Run:
             warn(
                 f"{lost} of {self.envs.num_envs} environments are not where they were when {saved.path.name} was "
                 f"written: {self.config.env.id} is no function of its seed and actions, or is another version. They "
-                "start new games, and the run goes on, but not exactly."
+                "start new games, and the run continues, but not exactly."
             )
 
     def open_files(self, stack: ExitStack, *, is_new: bool) -> None:

@@ -223,7 +223,7 @@ def test_a_stopped_comparison_resumes_with_what_is_missing(tmp_path, run_cli):
     runs = tmp_path / "out/runs"
     stopped = press_ctrl_c(command, lambda: steps_done(runs / "graph-fast-s0") > 0, cwd=tmp_path, timeout=120)
     assert stopped.returncode == 130
-    assert "Stopped. The same command goes on with what is missing." in stopped.stdout
+    assert "Stopped. The same command continues with what is missing." in stopped.stdout
     before = (runs / "graph-fast-s0/metrics.jsonl").read_bytes()
     assert 0 < steps_done(runs / "graph-fast-s0") < 4000
     eager = (runs / "eager-s0/metrics.jsonl").stat().st_mtime_ns

@@ -133,7 +133,7 @@ def test_a_sweep_stopped_by_ctrl_c_saves_its_runs_and_goes_on(tmp_path, cluster)
     runs = [tmp_path / f"out/runs/gamma-{gamma}-s0" for gamma in (0.9, 0.99)]
     stopped = press_ctrl_c(command, lambda: all(map(steps_done, runs)), cwd=tmp_path, timeout=90)
     assert (stopped.returncode, stopped.stderr) == (130, "")
-    assert "Stopped. The same command goes on with what is missing." in stopped.stdout
+    assert "Stopped. The same command continues with what is missing." in stopped.stdout
     for run in runs:
         steps = steps_done(run)
         assert 0 < steps < 8000
@@ -217,7 +217,7 @@ def test_a_node_that_dies_is_told_in_one_sentence(tmp_path, cluster, capfd):
                     os.kill(int(pid), signal.SIGKILL)
 
         jobs = [job(tmp_path, name, PID) for name in "abc"]
-        with pytest.raises(UserError, match=r"^[abc] was lost with its node .*; the same command goes on") as told:
+        with pytest.raises(UserError, match=r"^[abc] was lost with its node .*; the same command continues") as told:
             run_jobs(jobs, workers=3, folder=tmp_path, place=place, on_tick=kill)
     assert "\n" not in str(told.value)
     assert [line for line in capfd.readouterr().out.splitlines() if "raylet" in line] == []

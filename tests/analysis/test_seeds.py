@@ -47,7 +47,7 @@ def test_seeds_are_trained_as_each_alone_stopped_and_resumed(tmp_path, run_cli):
         timeout=90,
     )
     assert (stopped.returncode, stopped.stderr) == (130, "")
-    assert "The same command with --run-dir all goes on" in stopped.stdout
+    assert "The same command with --run-dir all continues" in stopped.stdout
     again = run_cli(*command, cwd=tmp_path)  # trains in processes of its own
     assert (again.returncode, again.stderr) == (0, "")
     rows = [line.split()[:2] for line in again.stdout.splitlines()]
