@@ -31,7 +31,7 @@ QUICK = ["--help", "--version", "envs", *(f"{name} --help" for name in "train la
 NOWHERE = ["eval . nowhere", "resume nowhere", "watch nowhere", "export nowhere"]
 NOT_THERE = {
     "train --run-dir file": "file is a file; name a folder",
-    "train --run-dir file/run": "file is a file; name another",
+    "train --run-dir file/run": "file is not a folder",
     "train --run-dir .": ". holds other files; name another folder",
     "runs nowhere": "There is no folder nowhere; name one that holds runs",
     "train --env Pendulum-v1": "only a Discrete action space is allowed",

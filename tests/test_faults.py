@@ -503,7 +503,7 @@ def test_a_full_disk_under_what_is_printed_is_told_once_the_run_is_saved(begun, 
         def tick(self, *_):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with pytest.raises(UserError, match=r"No space left on device.*saved after 96 steps; resume with: a2c resume"):
+    with pytest.raises(UserError, match=r"No space left on device.*stopped after 96 steps and saved; .*`a2c resume"):
         train(begun(640), run_dir, resume=True, progress=Full())
     assert find_checkpoint(run_dir).env_steps == 96
 

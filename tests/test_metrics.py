@@ -150,7 +150,6 @@ def test_the_live_view_shows_progress_returns_and_the_last_games_at_any_width(wi
         assert wanted in plain(text.getvalue()), wanted
     drawn = plain(text.getvalue()).split("Pong, seed 0\n")[1].replace("\r", "\n").split("\n")
     assert max(map(len, drawn)) <= width
-    assert not any("…" in line for line in drawn)
 
 
 def test_clock_steps_and_speed_move_between_two_lines_of_metrics(monkeypatch):
@@ -159,25 +158,36 @@ def test_clock_steps_and_speed_move_between_two_lines_of_metrics(monkeypatch):
     monkeypatch.setattr("a2c.run.progress.time.monotonic", lambda: now)
     view = LiveProgress(Console(file=text, force_terminal=True, width=100, get_time=lambda: now), "Pong, seed 0")
     counters = Counters(env_steps=3200)
+
+    def seen() -> list[tuple[str, ...]]:
+        return re.findall(r"([\d,]+) of 4,000 steps +(\S+) steps/s +(\S+) +eta (\S+)", plain(text.getvalue()))
+
     with view:
-        view.start(small_config(total_env_steps=32000), counters)
+        view.start(small_config(total_env_steps=4000), counters)
         for _ in range(9):
             now += 0.125
+            counters.seconds += 0.125
             counters.env_steps += 80
             view.tick(counters)
-    assert re.findall(r"([\d,]+) of 32,000 steps +(\S+) steps/s +(\S+)", plain(text.getvalue())) == [
-        ("3,200", "-", "0:00:00"),
-        ("3,520", "-", "0:00:00"),
-        ("3,840", "640", "0:00:01"),
-        ("3,840", "640", "0:00:01"),  # when it ends
-    ]
+        assert seen() == [
+            ("3,200", "-", "0:00:00", "..."),
+            ("3,520", "640", "0:00:00", "0:00:00"),
+            ("3,840", "640", "0:00:01", "0:00:00"),
+        ]
+        now += 20  # an evaluation: no second of training
+        view.evaluating([1.0, 2.0], 10)
+        assert seen()[-1] == ("3,920", "640", "0:00:21", "0:00:00")
+        assert "evaluation  2 of 10 games  mean 1.50" in plain(text.getvalue())
+        counters.env_steps += 200
+        view.show(record(4120), counters)
+        assert seen()[-1][0] == "4,000"  # the last update may do more
 
 
 def test_a_terminal_of_another_width_is_drawn_on_anew():
     text = io.StringIO()
     console = Console(file=text, force_terminal=True, width=100)
     with LiveProgress(console, "Pong, seed 0") as view:
-        view.start(small_config(total_env_steps=32000), Counters())
+        view.start(small_config(total_env_steps=32000), Counters(env_steps=3200))
         console.width = 50
         view.show(record(3200), Counters())
     before, after = map(plain, text.getvalue().split("\x1b[2J"))

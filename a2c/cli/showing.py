@@ -29,6 +29,9 @@ from a2c.config import UserError
 from a2c.quiet import quietly
 from a2c.run.files import check_exists
 
+NAMES = ("game", "algorithm", "seed", "steps", "%", "return", "best", "steps/s", "state", "changed")  # of columns
+WIDE = 110  # letters that all columns need
+
 if TYPE_CHECKING:
     from a2c.show.listing import Listed
     from a2c.show.watch import Watched
@@ -106,43 +109,45 @@ def runs(
     if as_json:
         out.print_json(json.dumps([asdict(run) for run in listed]), ensure_ascii=True)
     else:
-        wide().print(_listing(listed, folder))
+        console = wide()
+        console.print(_listing(listed, folder, console.width))
     for sentence in unreadable:
         warn(sentence)
     if unreadable:
         raise typer.Exit(1)
 
 
-def _listing(listed: Sequence[Listed], folder: Path) -> Table:
+def _listing(listed: Sequence[Listed], folder: Path, width: int) -> Table:
+    """A table; a narrow terminal gets fewer columns."""
     table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("run", overflow="fold")
-    for heading in ("game", "algorithm"):
-        table.add_column(heading)
-    for heading in ("seed", "steps", "%", "return", "best", "steps/s"):
-        table.add_column(heading, justify="right")
-    for heading in ("state", "changed"):
-        table.add_column(heading)
-    for run in listed:
-        part = "" if not run.total_env_steps else f"{min(1, run.env_steps / run.total_env_steps):.0%}"
-        path = Path(run.run)
-        table.add_row(
-            cell(str(path.relative_to(folder)) if path != folder else path.name),
-            cell(run.game),
-            cell(run.algorithm),
-            "-" if run.seed is None else str(run.seed),
-            f"{run.env_steps:,}",
-            part,
-            _short(run.episode_return_mean),
-            _short(run.best_return_mean),
-            _short(run.steps_per_second, ",.0f"),
-            run.state,
-            run.changed[:16],
-        )
+    table.add_column("run", overflow="fold", min_width=12)
+    names = [name for name in NAMES if width >= WIDE or name not in ("algorithm", "seed", "best", "changed")]
+    for name in names:
+        table.add_column(name, justify="left" if name in ("game", "algorithm", "state") else "right", no_wrap=True)
+    for cells in (_cells(run, folder) for run in listed):
+        table.add_row(cells["run"], *(cells[name] for name in names))
     return table
 
 
+def _cells(run: Listed, folder: Path) -> dict[str, str]:
+    path, total = Path(run.run), run.total_env_steps
+    return {
+        "run": cell(str(path.relative_to(folder)) if path != folder else path.resolve().name),
+        "game": cell(run.game),
+        "algorithm": cell(run.algorithm),
+        "seed": "-" if run.seed is None else str(run.seed),
+        "steps": _short(run.env_steps, ",.0f"),
+        "%": f"{min(100, 100 * run.env_steps // total)}%" if total and total > 0 else "",
+        "return": _short(run.episode_return_mean),
+        "best": _short(run.best_return_mean),
+        "steps/s": _short(run.steps_per_second, ",.0f"),
+        "state": run.state,
+        "changed": run.changed[:16],
+    }
+
+
 def _short(value: float | None, form: str = ",.2f") -> str:
-    return "-" if value is None else format(value, form)
+    return "-" if value is None else format(value, form if abs(value) < 1e12 else ".4g")
 
 
 def export(

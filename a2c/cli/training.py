@@ -41,7 +41,7 @@ from a2c.cli.options import (
 from a2c.cli.places import place_of
 from a2c.config import Config, UserError, changed, env_slug, load_config
 from a2c.quiet import quietly
-from a2c.run.files import check_exists, check_folder
+from a2c.run.files import check_exists, check_folder, check_writable
 
 if TYPE_CHECKING:
     from a2c.run.progress import Progress
@@ -140,6 +140,7 @@ def _train_seeds(
     training, view = quietly("a2c.analysis.seeds"), quietly("a2c.run.view")
     numbers = range(config.seed, config.seed + seeds)
     folder = folder or _default_run_dir(config, f"{numbers[0]}-{numbers[-1]}")
+    check_writable(folder)
     try:
         with place_of(cluster) as place:
             shown = view.View() if quiet else view.ConsoleView(out)
@@ -176,7 +177,7 @@ def _progress(headline: str, *, quiet: bool) -> Progress:
     progress = quietly("a2c.run.progress")
     if quiet:
         return progress.Progress()  # type: ignore[no-any-return]
-    view = progress.LiveProgress if out.is_terminal else progress.PlainProgress
+    view = progress.LiveProgress if out.is_terminal and not out.is_dumb_terminal else progress.PlainProgress
     return view(out, headline)  # type: ignore[no-any-return]
 
 

@@ -25,6 +25,7 @@ from a2c.reading import read_text
 SCHEMA = 2
 LARGEST_FILE = 100_000  # bytes
 MOST_MISTAKES = 8  # reported at once
+LIST_KEYS = " `a2c config` lists all keys."
 CHANGES = {
     2: "an Atari environment is seeded after env.reseed_after steps, no longer at every episode, and "
     "evaluation.every_updates became evaluation.every_env_steps",
@@ -275,14 +276,24 @@ def _algorithm(values: Any, where: str) -> type[AlgorithmSection]:
 
 def _explain(error: ValidationError, values: Any, kind: type[AlgorithmSection]) -> str:
     """All mistakes, each in a sentence, up to MOST_MISTAKES."""
-    found = [_mistake(each, values, kind) for each in error.errors()[: 10 * MOST_MISTAKES]]
-    sentences = list(dict.fromkeys(found))  # a value with two allowed types is reported twice
-    more = len(sentences) - MOST_MISTAKES
-    return " ".join(sentences[:MOST_MISTAKES]) + (f" (and {more} more)" if more > 0 else "")
+    errors = error.errors()
+    sentences: dict[str, None] = {}  # a value that may be of two kinds is wrong twice
+    inspected = 0
+    while inspected < len(errors) and len(sentences) < MOST_MISTAKES:
+        sentences[_mistake(errors[inspected], values, kind)] = None
+        inspected += 1
+    *others, last = sentences
+    text = " ".join([*(sentence.removesuffix(LIST_KEYS) for sentence in others), last])
+    if LIST_KEYS not in last and any(LIST_KEYS in sentence for sentence in others):
+        text += LIST_KEYS
+    more = len(errors) - inspected
+    return f"{text} (and {more} more)" if more else text
 
 
 def _mistake(error: ErrorDetails, values: Any, kind: type[AlgorithmSection]) -> str:
     key = ".".join(str(part) for part in error["loc"][:2])  # the rest are positions in a list
+    if error["type"] == "missing" and len(error["loc"]) <= 2:
+        return f"{key} must be given."
     if key in all_keys(kind):
         value = _value_at(values, key)
         return f"{key}={shown(value)} is not allowed: it should be {allowed(schema_of(key, kind))}."
@@ -322,7 +333,7 @@ def _no_such_key(key: str, kind: type[AlgorithmSection]) -> str:
         return f"There is no key {shown(key)} of {kind.model_fields['name'].default}; it is one of {', '.join(own)}."
     meant = nearest_key(key)
     hint = f" Did you mean {meant}?" if meant in all_keys(kind) else nearest(key[:80], all_keys(kind))
-    return f"There is no key {shown(key)}.{hint} `a2c config` lists all keys."
+    return f"There is no key {shown(key)}.{hint}{LIST_KEYS}"
 
 
 def keys_of_all_algorithms() -> list[str]:

@@ -40,13 +40,26 @@ def check_folder(run_dir: Path, *, resume: bool) -> None:
     Raises:
         UserError: if not.
     """
-    _check_links(run_dir)
-    if not resume:
-        check_new(run_dir)
-    there = next(folder for folder in (run_dir, *run_dir.parents) if folder.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        why = "may not be written to" if there.is_dir() else "is a file"
-        raise UserError(f"The run folder {run_dir} cannot be used: {there} {why}; name another with --run-dir.")
+    try:
+        _check_links(run_dir)
+        if not resume:
+            check_new(run_dir)
+        check_writable(run_dir)
+    except OSError as error:
+        raise UserError(f"The run folder {run_dir} cannot be used: {error.strerror}.") from None
+
+
+def check_writable(folder: Path) -> None:
+    """Check that a folder can be made, or written to if it is there.
+
+    Raises:
+        UserError: if not.
+    """
+    there = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
+    if not there.is_dir():
+        raise UserError(f"The folder {folder} cannot be used: {there} is not a folder.")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise UserError(f"The folder {folder} cannot be used: {there} may not be written to.")
 
 
 def _check_links(run_dir: Path) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
+import time
+from contextlib import suppress
 from io import TextIOWrapper
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from a2c.reading import open_regular
 from a2c.run.files import reopen
 
 LARGEST = 1_000  # bytes of a lock's file
+TRIES, TRY_SECONDS = 10, 0.02
 
 
 def is_locked(folder: Path) -> bool:
@@ -51,7 +54,7 @@ class FolderLock:
         """
         self.file = TextIOWrapper(reopen(self.folder / ".lock"), encoding="utf-8", errors="replace")
         try:
-            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._take()
         except BlockingIOError:
             holder = self.file.read(80).strip()
             raise UserError(
@@ -61,6 +64,15 @@ class FolderLock:
         self.file.write(f"number {os.getpid()} on {socket.gethostname()}\n")
         self.file.flush()
         os.set_inheritable(self.file.fileno(), self.inherited)
+
+    def _take(self) -> None:
+        """Take the lock; who only asks whether it is taken (`is_locked`) has it for a moment."""
+        for _ in range(TRIES - 1):
+            with suppress(BlockingIOError):
+                fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # type: ignore[arg-type]
+                return
+            time.sleep(TRY_SECONDS)
+        fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # type: ignore[arg-type]
 
     def __enter__(self) -> FolderLock:
         return self

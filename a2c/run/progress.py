@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 
 from rich.columns import Columns
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.progress import (
-    BarColumn,
-    Task,
-    TaskProgressColumn,
-    TextColumn,
-)
+from rich.progress import BarColumn, TaskProgressColumn, TextColumn
 from rich.progress import Progress as Bar
 from rich.text import Text
 
@@ -24,6 +20,7 @@ from a2c.run.metrics import Counters, Record
 from a2c.run.view import duration
 
 TICK_SECONDS = 0.5
+SPEED_SECONDS = 30.0  # of training
 
 
 class Progress:
@@ -99,9 +96,12 @@ class LiveProgress(Progress):
     def start(self, config: Config, counters: Counters) -> None:
         """Print the headline and draw the empty bar."""
         self.metrics = config.algorithm.METRICS
-        self.task = self.bar.add_task(config.env.id, total=config.total_env_steps, completed=counters.env_steps)
+        self.counters = counters
+        self.total = config.total_env_steps
+        self.marks: deque[tuple[float, int]] = deque()  # seconds of training and steps, of the last SPEED_SECONDS
+        self.task = self.bar.add_task(config.env.id, total=self.total)
         self.numbers: list[RenderableType] = []
-        self.evaluation = ""
+        self.evaluation: list[RenderableType] = []
         self.width = self.console.width
         self._print_headline()
         self._draw()
@@ -109,35 +109,46 @@ class LiveProgress(Progress):
     def tick(self, counters: Counters) -> None:
         """Move the bar, the clock and the speed."""
         if time.monotonic() - self.drawn >= TICK_SECONDS:
-            self._move(counters.env_steps)
             self._draw()
 
     def show(self, record: Record, counters: Counters) -> None:
-        """Redraw everything."""
+        """Draw everything anew."""
         self.numbers = [_numbers(record, self.metrics), _last_games(counters)]
-        self._move(record.env_steps)
         self._draw()
 
     def evaluating(self, scores: Sequence[float], episodes: int) -> None:
-        """Draw the evaluation's line below everything else."""
-        self.evaluation = f"[dim]evaluation[/]  {len(scores)} of {episodes} games  mean {_mean(scores)}"
+        """Draw a line of it."""
+        self.evaluation = [f"[dim]evaluation[/]  {len(scores)} of {episodes} games  mean {_mean(scores)}"]
         self._draw()
 
-    def _move(self, env_steps: int) -> None:
-        task = self.bar.tasks[self.task]
-        self.bar.update(self.task, completed=min(env_steps, task.total or env_steps))  # the last may exceed the total
-
     def _draw(self) -> None:
-        if self.console.width != self.width:  # the terminal rewraps the old lines: their number is unknown
+        if self.console.width != self.width:  # the terminal has wrapped the old lines anew: their number is unknown
             self.width = self.console.width
             self.live.stop()
             self.console.clear()
             self._print_headline()
             self.live = self._new_live()
             self.live.start()
-        lines = [self.bar, _clock(self.bar.tasks[self.task]), *self.numbers]
-        self.live.update(Group(*lines, *([self.evaluation] if self.evaluation else [])), refresh=True)
+        steps = min(self.counters.env_steps, self.total)  # the last update may do more
+        self.bar.update(self.task, completed=steps)
+        self.live.update(Group(self.bar, self._clock(steps), *self.evaluation, *self.numbers), refresh=True)
         self.drawn = time.monotonic()
+
+    def _clock(self, steps: int) -> Columns:
+        speed = self._speed()
+        left = "..." if speed is None else duration((self.total - steps) / speed)
+        elapsed = duration(self.bar.tasks[self.task].elapsed or 0)
+        done = f"{steps:,} of {self.total:,} steps"
+        return Columns([done, f"{_number(speed, ',.0f')} steps/s", elapsed, f"eta {left}"], padding=(0, 3))
+
+    def _speed(self) -> float | None:
+        """Steps a second, without the seconds of evaluations."""
+        if not self.marks or self.marks[-1][1] != self.counters.env_steps:
+            self.marks.append((self.counters.seconds, self.counters.env_steps))
+        while len(self.marks) > 2 and self.marks[-1][0] - self.marks[0][0] > SPEED_SECONDS:
+            self.marks.popleft()
+        (start, first), (end, last) = self.marks[0], self.marks[-1]
+        return (last - first) / (end - start) if last > first and end > start else None
 
     def _new_live(self) -> Live:
         # drawn by `tick`, not by a thread that takes time from the cores
@@ -145,13 +156,6 @@ class LiveProgress(Progress):
 
     def _print_headline(self) -> None:
         self.console.print(self.headline, markup=False, soft_wrap=True)
-
-
-def _clock(task: Task) -> Columns:
-    speed = "-" if task.speed is None else f"{task.speed:,.0f}"
-    left = "..." if task.time_remaining is None else duration(task.time_remaining)
-    done, elapsed = f"{task.completed:,.0f} of {task.total:,.0f} steps", duration(task.elapsed or 0)
-    return Columns([done, f"{speed} steps/s", elapsed, f"eta {left}"], padding=(0, 3))
 
 
 def _numbers(record: Record, metrics: Sequence[Metric]) -> Columns:

@@ -91,14 +91,11 @@ def train(
         else:
             run.restore(saved, warn)
         run.open_files(stack, is_new=saved is None)
+        run.say_what_is_not_exact(saved, warn)
         with run.watched(progress):
-            run.say_what_is_not_exact(saved, warn)
             run.loop()
     if stop.unshown is not None:
-        raise UserError(
-            f"What the run prints cannot be written: {stop.unshown.strerror or stop.unshown}. It was stopped and saved "
-            f"after {run.counters.env_steps:,} steps; resume with: {resume_command(run_dir, config)}"
-        )
+        raise UserError(run.unshown_text(stop.unshown))
     return run.summary()
 
 
@@ -243,6 +240,14 @@ class Run:
             )
         elif saved is not None:
             tell_of_another_machine(saved, machine(parts_of(self.config)), warn)
+
+    def unshown_text(self, error: OSError) -> str:
+        """Why the run ended, if what it prints cannot be written."""
+        why = f"What the run prints cannot be written: {error.strerror or error}."
+        if self.finished:
+            return f"{why} It is finished and saved."
+        command = resume_command(self.run_dir, self.config)
+        return f"{why} It was stopped after {self.counters.env_steps:,} steps and saved; resume it with `{command}`."
 
     def summary(self) -> TrainSummary:
         """How the run ended."""

@@ -50,6 +50,7 @@ class Curve:
     """The runs of one recipe in a panel."""
 
     label: str
+    missing: tuple[str, ...]  # runs that logged nothing of it; the median is that of the others
     lines: tuple[Line, ...]
     x: FloatArray  # [points], in the range in which all its runs have values
     low: FloatArray  # [points], the lowest of the runs; as `middle` if there is one run
@@ -93,8 +94,9 @@ def make_panels(runs: Sequence[Run], what: str, axis: str, smoothing: int) -> li
         for env_id, played in games.items()
         for quantity in _quantities(played, what)
     ]
-    if not any(curve.lines for panel in panels for curve in panel.curves):
-        name = LABELS[RETURN] if what == "return" else what
+    panels = [panel for panel in panels if any(curve.lines or curve.marks for curve in panel.curves)]
+    if not panels:
+        name = {"return": LABELS[RETURN], "all": "numbers"}.get(what, what)
         raise UserError(f"There is nothing to plot yet: {runs[0].path} has logged no {name}.")
     return panels
 
@@ -107,10 +109,13 @@ def _quantities(runs: Sequence[Run], what: str) -> list[str]:
 
 
 def _quantity_label(runs: Sequence[Run], quantity: str) -> str:
-    """What the algorithm of the first run that reports a quantity calls it."""
+    """The name of a quantity in the algorithms of the runs, or in that of another."""
     sections = [SECTIONS.get(str(run.settings.get("algorithm.name"))) for run in runs]
     own = [metric.label for section in sections if section for metric in section.METRICS if metric.name == quantity]
-    return own[0] if own else LABELS.get(quantity, quantity.replace("_", " "))
+    if own:
+        return " / ".join(dict.fromkeys(own))
+    known = METRICS[quantity].label if quantity in METRICS else quantity.replace("_", " ")
+    return LABELS.get(quantity, known)
 
 
 def smooth(values: FloatArray, reach: int) -> FloatArray:
@@ -125,8 +130,8 @@ def smooth(values: FloatArray, reach: int) -> FloatArray:
 
 
 def _curve(members: Sequence[Run], quantity: str, axis: str, smoothing: int) -> Curve:
-    found = [(run, _line(run, quantity, axis, smoothing)) for run in members]
-    logged, lines = [run for run, line in found if len(line.x)], [line for _, line in found if len(line.x)]
+    found = [_line(run, quantity, axis, smoothing) for run in members]
+    lines = [line for line in found if len(line.x)]
     if not lines:
         x, values = np.array([]), np.empty((1, 0))
     elif len(lines) == 1:
@@ -135,7 +140,8 @@ def _curve(members: Sequence[Run], quantity: str, axis: str, smoothing: int) -> 
         x, values = on_common_range([line.x for line in lines], [line.smoothed for line in lines])
     evaluated = members if quantity == RETURN else ()
     return Curve(
-        label=_label(logged) + _without(len(members) - len(lines)) if lines else _label(members),
+        label=_label(members),
+        missing=tuple(line.run for line in found if not len(line.x)),
         lines=tuple(lines),
         x=x,
         low=values.min(axis=0),
@@ -165,10 +171,6 @@ def _marks(run: Run, axis: str) -> Iterator[Mark]:
     for evaluation in run.evaluations if known.any() else ():
         at = np.interp(evaluation.env_steps, run.metrics["env_steps"][known], x[known])
         yield Mark(float(at), evaluation.mean, evaluation.interval)
-
-
-def _without(missing: int) -> str:
-    return f" ({missing} more logged nothing of it yet)" if missing else ""
 
 
 def _label(members: Sequence[Run]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -56,11 +57,11 @@ def list_runs(folder: Path, order: str, warn: Callable[[str], None]) -> tuple[li
     """
     if not folder.is_dir():
         raise UserError(f"There is no folder {folder}; name one that holds runs, or make a run with `a2c train`.")
-    paths = _run_folders(folder)
+    unreadable: list[str] = []
+    paths = _run_folders(folder, unreadable)
     if not paths:
         raise UserError(f"{folder} holds no run; name a folder of runs, or make one with `a2c train`.")
     found: list[Listed] = []
-    unreadable: list[str] = []
     for path in paths:
         try:
             found.append(_listed(read_run(path, warn)))
@@ -71,10 +72,27 @@ def list_runs(folder: Path, order: str, warn: Callable[[str], None]) -> tuple[li
     return _sorted(found, order), unreadable
 
 
-def _run_folders(folder: Path) -> list[Path]:
-    files = [folder / "config.yaml", *sorted(folder.rglob("config.yaml"))]
-    runs = [file.parent for file in files if (file.parent / "checkpoints").is_dir()]
-    return [run for run in dict.fromkeys(runs) if run.parent.name != "incidents"]
+def _run_folders(folder: Path, unreadable: list[str]) -> list[Path]:
+    """The folder itself, or all runs below it, sorted; links are followed to runs, not to folders of runs."""
+    if _is_run(folder):
+        return [folder]
+    found: list[Path] = []
+
+    def note(error: OSError) -> None:
+        unreadable.append(f"{error.filename} cannot be read: {error.strerror}.")
+
+    for path, folders, _ in os.walk(folder, onerror=note):
+        runs = [name for name in folders if _is_run(Path(path, name))]
+        found += [Path(path, name) for name in runs]
+        folders[:] = [name for name in folders if name not in runs]  # a run's incidents are none of its own
+    return sorted(found)
+
+
+def _is_run(folder: Path) -> bool:
+    try:
+        return (folder / "config.yaml").exists() and (folder / "checkpoints").is_dir()
+    except PermissionError:
+        return False
 
 
 def _listed(run: Run) -> Listed:

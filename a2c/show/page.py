@@ -19,16 +19,13 @@ from a2c.run.files import write_result
 from a2c.run.metrics import WINDOW
 from a2c.show.commands import eval_command, train_command, watch_command
 from a2c.show.curves import AXES, Panel, default_smoothing, make_panels
-from a2c.show.plot import STAR, draw_alone, home, legend_entries
-from a2c.show.runs import RETURN, Evaluation, Run
-from a2c.show.style import COLOURS, MARKERS, render
+from a2c.show.plot import draw_alone, draw_sign, home, legend_entries
+from a2c.show.runs import Evaluation, Run
+from a2c.show.style import render
 
 LARGEST_VIDEO = 10_000_000  # bytes
 MOST_ROWS = 200  # of evaluations
-_STYLE = Path(__file__).with_name("page.css").read_text(encoding="utf-8") + "".join(
-    f".curve-{index} {{ color: {value}; }}\n" for index, value in enumerate(COLOURS)
-)
-_SIGNS = dict(zip(MARKERS, "●■▲◆▼✚✖", strict=True)) | {STAR["marker"]: "☆"}
+_STYLE = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 _STYLE_HASH = b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 # the browser runs and fetches nothing, whatever a run's files hold
 _POLICY = (
@@ -117,8 +114,8 @@ def _charts(game: str, runs: Sequence[Run], smoothing: int) -> str:
         panels = make_panels(runs, "all", "steps", smoothing)
     except UserError as nothing:
         return f"<p>{escape(str(nothing))}</p>\n"
-    drawn = [(panel, "steps") for panel in panels if any(curve.lines for curve in panel.curves)]
-    if drawn and drawn[0][0].quantity == RETURN:
+    drawn = [(panel, "steps") for panel in panels]
+    with suppress(UserError):  # no run says its seconds
         drawn[1:1] = [(panel, "minutes") for panel in make_panels(runs, "return", "minutes", smoothing)]
     charts = "".join(_chart(panel, axis, smoothing, runs) for panel, axis in drawn)
     legend = "".join(_legend_entry(text, style) for text, style in legend_entries(panels, smoothing))
@@ -126,8 +123,7 @@ def _charts(game: str, runs: Sequence[Run], smoothing: int) -> str:
 
 
 def _legend_entry(text: str, style: Mapping[str, Any]) -> str:
-    kind = f"curve-{COLOURS.index(style['color'])}" if style["color"] in COLOURS else "quiet"
-    return f'<li><span class="{kind}">{_SIGNS.get(style.get("marker", ""), "─")}</span> {escape(text)}</li>\n'
+    return f'<li><img src="{_data("image/svg+xml", render(draw_sign(style), "svg"))}" alt=""> {escape(text)}</li>\n'
 
 
 def _chart(panel: Panel, axis: str, smoothing: int, runs: Sequence[Run]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,13 @@ def draw(panels: Sequence[Panel], axis: str, smoothing: int) -> Figure:
     for axes in grid.flat[len(panels) :]:
         axes.set_axis_off()
     figure.legend(handles=legend, loc="outside lower center", fontsize=8, handlelength=4, frameon=False)
+    return figure
+
+
+def draw_sign(style: Mapping[str, Any]) -> Figure:
+    """Draw a line in one style, for a legend outside of a figure."""
+    figure = Figure(figsize=(0.55, 0.16))
+    figure.add_artist(Line2D([0.1, 0.5, 0.9], [0.5, 0.5, 0.5], markevery=[1], **style))
     return figure
 
 
@@ -168,6 +175,12 @@ def legend_entries(panels: Sequence[Panel], smoothing: int) -> list[tuple[str, d
         for index, curve in enumerate(panel.curves)
     ]
     curves = [curve for panel in panels for curve in panel.curves]
+    entries += [
+        (f"{panel.label}: {', '.join(curve.missing[:4])} logged nothing of it", {"color": "grey", "ls": ""})
+        for panel in panels
+        for curve in panel.curves
+        if curve.missing
+    ]
     if smoothing:
         smoothed = f"thin: as logged; thick: each line of metrics averaged with the {smoothing} before and after it"
         entries.append((smoothed, {"color": "grey", **FADED}))

@@ -160,9 +160,12 @@ def test_replicas_make_the_updates_of_one_learner(tmp_path):
         command, env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)}, capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    for name, (difference, moved) in json.loads((tmp_path / "found.json").read_text()).items():
-        assert moved > 1e-3, name
-        assert difference < 1e-5, name
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert DEFAULT in found
+    for name, of in found.items():
+        assert of["moved"] > 1e-3, name
+        assert of["weights"] < 1e-5, name
+        assert of["metrics"] < 1e-4, name
 
 
 @pytest.mark.integration

@@ -1,12 +1,17 @@
 """`a2c runs`: a line for each run of a folder."""
 
+import io
 import json
 import os
+import threading
 
 import pytest
+from rich.console import Console
 from run_folders import make_run
 
-from a2c.run.lock import FolderLock
+from a2c.cli.showing import _listing
+from a2c.run.lock import FolderLock, is_locked
+from a2c.show.listing import list_runs
 
 KEYS = {"run", "game", "algorithm", "seed", "env_steps", "total_env_steps", "episode_return_mean"}
 KEYS |= {"best_return_mean", "steps_per_second", "state", "changed"}
@@ -52,14 +57,21 @@ def test_every_run_below_a_folder_is_listed_with_its_numbers(run_cli, folder):
     [
         ("changed", ["new", "finished", "stopped"]),
         ("run", ["finished", "new", "stopped"]),
-        ("game", ["new", "stopped", "finished"]),
+        ("game", ["new", "finished", "stopped"]),
         ("steps", ["finished", "stopped", "new"]),
         ("return", ["stopped", "finished", "new"]),
+        ("best", ["stopped", "finished", "new"]),
+        ("speed", ["finished", "stopped", "new"]),
+        ("state", ["finished", "new", "stopped"]),
+        ("algorithm", ["finished", "new", "stopped"]),
     ],
 )
 def test_runs_are_sorted(run_cli, folder, order, wanted):
-    found = names(listed(run_cli, folder, "--sort", order))
-    assert found == wanted if order != "game" else found[0] == wanted[0]
+    """Runs that are equal in it stay in the order of their paths."""
+    file = folder / "finished" / "metrics.jsonl"
+    file.write_text(file.read_text().replace('"steps_per_second": 1.0', '"steps_per_second": 2.0'))
+    os.utime(file, (1e9 + 3600, 1e9 + 3600))
+    assert names(listed(run_cli, folder, "--sort", order)) == wanted
 
 
 def test_a_run_that_a_process_works_in_is_running(run_cli, folder):
@@ -84,3 +96,48 @@ def test_the_table_is_of_one_run_too_and_nothing_is_told_in_one_sentence(run_cli
     for nowhere in (folder / "plots", folder / "nowhere"):
         ended = run_cli("runs", nowhere)
         assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
+
+
+def test_links_to_runs_are_listed_links_to_folders_of_runs_are_not_followed_and_incidents_are_no_runs(
+    run_cli, folder, tmp_path
+):
+    (folder / "linked").symlink_to(folder / "finished")
+    (folder / "everything").symlink_to(tmp_path)
+    incident = make_run(folder / "stopped" / "incidents" / "step-1", [1.0])
+    (incident / "checkpoints").mkdir()
+    assert names(listed(run_cli, folder, "--sort", "run")) == ["finished", "linked", "new", "stopped"]
+    assert names(listed(run_cli, incident)) == ["step-1"]
+
+
+def test_a_damaged_run_that_is_named_is_refused(run_cli, folder):
+    (folder / "stopped" / "config.yaml").write_text("env: [")
+    ended = run_cli("runs", folder / "stopped")
+    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (2, "", 1)
+
+
+def test_a_narrow_terminal_gets_fewer_columns_and_each_run_one_line(folder):
+    listed, _ = list_runs(folder, "run", print)
+    for width, columns in ((80, 7), (120, 11)):
+        console = Console(file=io.StringIO(), width=width)
+        console.print(_listing(listed, folder, width))
+        lines = console.file.getvalue().splitlines()
+        assert [len(lines), len(lines[0].split())] == [4, columns]
+
+
+def test_asking_whether_a_run_is_under_way_keeps_nobody_from_starting(tmp_path):
+    """Who asks has the lock for a moment."""
+    over = threading.Event()
+
+    def ask() -> None:
+        while not over.is_set():
+            is_locked(tmp_path)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        for _ in range(200):
+            with FolderLock(tmp_path) as lock:
+                lock.take()
+    finally:
+        over.set()
+        asking.join()

@@ -75,6 +75,30 @@ def test_charts_have_the_words_of_the_runs_own_algorithm(tmp_path):
     assert "policy loss after the step over agent steps: t" in named
 
 
+def test_a_run_without_seconds_has_its_charts_over_steps(tmp_path):
+    run = make_run(tmp_path / "r", RISE)
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    text = "".join(json.dumps({key: x for key, x in line.items() if key != "seconds"}) + "\n" for line in lines)
+    (run / "metrics.jsonl").write_text(text)
+    named = [image["alt"] for image in page_of(run).all("img")]
+    assert "mean return of the last 100 games over agent steps: r" in named
+    assert not [name for name in named if "minutes" in name]
+
+
+def test_evaluations_have_a_chart_before_the_first_training_game_ended(tmp_path):
+    run = make_run(tmp_path / "r", [None] * 9, evaluations=[evaluation(600, 4.0)])
+    page = page_of(run)
+    assert "mean return of the last 100 games over agent steps: r" in [image["alt"] for image in page.all("img")]
+    assert "evaluation: mean of 20 whole games" in page.text
+
+
+def test_the_legend_names_what_a_run_did_not_log(tmp_path):
+    paths = [make_run(tmp_path / "a", RISE), make_run(tmp_path / "b", [None] * 9, seed=1)]
+    text = page_of(*paths).text
+    assert "a, b: median of 2 seeds" in text
+    assert "mean return of the last 100 games: b logged nothing of it" in text
+
+
 def test_evaluations_under_another_protocol_are_told_apart(tmp_path):
     other = evaluation(1200, 1.0, protocol={"sticky_action_probability": 0.0})
     text = page_of(make_run(tmp_path / "r", RISE, evaluations=[evaluation(600, 4.0), other])).text
@@ -201,7 +225,7 @@ def test_it_needs_nothing_from_anywhere(tmp_path):
     (policy,) = [meta["content"] for meta in page.all("meta") if meta.get("http-equiv") == "Content-Security-Policy"]
     assert policy.startswith("default-src 'none'; ")
     assert "unsafe" not in policy
-    assert all(image["alt"] for image in page.all("img"))
+    assert all("alt" in image for image in page.all("img"))  # "" for the signs of a legend, whose text stands beside
 
 
 def test_the_newest_video_that_is_not_too_large_is_inside(tmp_path):
@@ -344,6 +368,7 @@ def test_a_browser_shows_it_whole_without_a_complaint(browser, pages, width, sch
             "return [...document.querySelectorAll('.charts img')].map(i => "
             "{const r = i.getBoundingClientRect(); return [r.left, r.right, r.width / i.naturalWidth]})"
         )
+        assert charts
         assert all(left >= 0 and right <= width and scale > 0.75 for left, right, scale in charts)  # whole and readable
         if width == 1280 and len(charts) >= 3:
             assert max(right for _, right, _ in charts) - min(left for left, _, _ in charts) > 0.85 * width

@@ -130,7 +130,7 @@ def test_a_run_without_any_value_is_left_out_of_its_group_and_counted(tmp_path):
     paths = [make_run(tmp_path / "a", RISE, seed=0), make_run(tmp_path / "b", [None] * 9, seed=1)]
     curve = only_curve(paths)
     assert curve.middle.tolist() == RISE
-    assert curve.label == "a (1 more logged nothing of it yet)"
+    assert curve.missing == ("b",)
     assert [run.run for run in curve.lines] == ["a"]
 
 
