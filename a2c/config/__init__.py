@@ -16,7 +16,7 @@ from a2c.config.loading import (
     parse_assignment,
     preset_names,
     read_config_file,
-    read_provenance,
+    read_run_config,
 )
 from a2c.config.messages import cut, nearest, printable, printable_lines, shown
 from a2c.config.schema import (
@@ -63,6 +63,6 @@ __all__ = [
     "printable",
     "printable_lines",
     "read_config_file",
-    "read_provenance",
+    "read_run_config",
     "shown",
 ]

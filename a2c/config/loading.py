@@ -186,28 +186,28 @@ def read_config_file(path: Path) -> dict[str, Any]:
     Raises:
         UserError: if it cannot be read, or is of another schema than `SCHEMA`; one without a schema counts as current.
     """
+    return read_run_config(path)[0]
+
+
+def read_run_config(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """The values of a run's config.yaml, and the versions and the commit that made the run, if it names them.
+
+    Raises:
+        UserError: as for `read_config_file`.
+    """
     values = _read_yaml(path)
-    values.pop("provenance", None)
+    provenance = values.pop("provenance", None)
     if "schema" in values:  # only a run writes it
         _check_schema(values.pop("schema"), path)
         bring_up_to_date(values)
-    return values
+    named = provenance.items() if isinstance(provenance, dict) else ()
+    return values, {str(name): str(value) for name, value in named}
 
 
 def bring_up_to_date(values: dict[str, Any]) -> None:
     """Add the keys that an older run lacks, with the value that applied then."""
     if isinstance(env := values.get("env"), dict):
         env.setdefault("fire_on_life_loss", False)
-
-
-def read_provenance(path: Path) -> dict[str, str]:
-    """The versions and the commit that a run recorded in its config.yaml; empty if there are none.
-
-    Raises:
-        UserError: if it cannot be read.
-    """
-    provenance = _read_yaml(path).get("provenance")
-    return {str(name): str(value) for name, value in provenance.items()} if isinstance(provenance, dict) else {}
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from a2c.algorithms.sections import SECTIONS
-from a2c.config import Config, UserError, cut, dotted, dump_config, read_config_file, read_provenance
+from a2c.config import Config, UserError, cut, dotted, dump_config, read_run_config
 from a2c.reading import is_regular
 from a2c.run.logs import logged, number
 from a2c.run.metrics import RUN_COLUMNS, WINDOW
@@ -137,7 +137,7 @@ def read_run(path: Path, warn: Callable[[str], None]) -> Run:
         raise UserError(f"{path} {what}.")
     if not is_regular(path / "config.yaml"):
         raise UserError(f"{path} is no run's folder: it holds no config.yaml; name one that `a2c train` has made.")
-    values = read_config_file(path / "config.yaml")
+    values, provenance = read_run_config(path / "config.yaml")
     given = dotted(values)
     if not isinstance(given.get("env.id"), str):
         raise UserError(f"{path / 'config.yaml'} names no environment (env.id); name a folder that `a2c train` made.")
@@ -146,7 +146,7 @@ def read_run(path: Path, warn: Callable[[str], None]) -> Run:
         label=path.resolve().name,
         values=values,
         settings={**dotted(dump_config(Config())), **given},
-        provenance=read_provenance(path / "config.yaml"),
+        provenance=provenance,
         metrics=_metrics(path / "metrics.jsonl", warn),
         evaluations=_evaluations(path / "evaluations.jsonl", warn),
     )
