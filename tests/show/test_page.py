@@ -361,7 +361,7 @@ def test_a_browser_shows_it_whole_without_a_complaint(browser, pages, width, sch
         )
         assert whole == visible  # which is the window less its scroll bar
         assert window == width
-        drawn = browser.execute_script("return [...document.images].map(i => i.complete && i.naturalWidth > 100)")
+        drawn = browser.execute_script("return [...document.images].map(i => i.complete && i.naturalWidth > 20)")
         assert drawn
         assert all(drawn)
         charts = browser.execute_script(
