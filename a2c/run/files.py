@@ -12,6 +12,7 @@ import shlex
 import shutil
 import stat
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -58,8 +59,12 @@ def check_writable(folder: Path) -> None:
     there = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
     if not there.is_dir():
         raise UserError(f"The folder {folder} cannot be used: {there} is not a folder.")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise UserError(f"The folder {folder} cannot be used: {there} may not be written to.")
+    try:
+        tempfile.TemporaryFile(dir=there).close()
+    except OSError as error:
+        raise UserError(
+            f"The folder {folder} cannot be used: {there} cannot be written to: {error.strerror}."
+        ) from None
 
 
 def _check_links(run_dir: Path) -> None:
