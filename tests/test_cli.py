@@ -32,7 +32,7 @@ NOWHERE = ["eval . nowhere", "resume nowhere", "watch nowhere", "export nowhere"
 NOT_THERE = {
     "train --run-dir file": "file is a file; name a folder",
     "train --run-dir file/run": "file is not a folder",
-    "train --run-dir /proc/run": "The folder /proc/run cannot be used: /proc: ",
+    "train --run-dir /proc/run": "The folder /proc/run cannot be used: /proc cannot be written to",
     "train --run-dir .": ". holds other files; name another folder",
     "runs nowhere": "There is no folder nowhere; name one that holds runs",
     "train --env Pendulum-v1": "only a Discrete action space is allowed",
