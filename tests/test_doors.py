@@ -32,8 +32,6 @@ ALLOWED = {
     ("show/page.py", ": read_text"): "the package's own style",
     ("cli/console.py", "drop_output: open"): "/dev/null",
     ("quiet.py", "_silenced_stderr: open"): "/dev/null",
-    ("cli/options.py", "check_target: TemporaryFile"): "asks whether the user's own folder can be written to",
-    ("analysis/checks.py", "check_folders: TemporaryFile"): "asks whether the user's own folder can be written to",
     ("execution/machine.py", "free_memory: read_text"): "/proc",
     ("execution/machine.py", "_cpuinfo: read_text"): "/proc",
     ("execution/machine.py", "_words: read_text"): "/sys",

@@ -168,7 +168,7 @@ def test_clock_steps_and_speed_move_between_two_lines_of_metrics(monkeypatch):
             now += 0.125
             counters.seconds += 0.125
             counters.env_steps += 80
-            view.tick(counters)
+            view.tick()
         assert seen() == [
             ("3,200", "-", "0:00:00", "..."),
             ("3,520", "640", "0:00:00", "0:00:00"),

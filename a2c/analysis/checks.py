@@ -16,13 +16,14 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, distribution, version
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory, TemporaryFile
+from tempfile import TemporaryDirectory
 from typing import Any, Literal, NamedTuple, get_args
 
 from a2c.algorithms.sections import SECTIONS
 from a2c.config import Config, EnvConfig, load_config
 from a2c.execution import machine
 from a2c.execution.memory import physical_memory
+from a2c.run.files import try_writing
 
 Status = Literal["ok", "note", "problem"]
 STATUSES = get_args(Status)
@@ -183,8 +184,7 @@ def check_folders() -> Iterator[Finding]:
     here, runs = Path.cwd(), Path("runs")
     target = runs if runs.is_dir() else here
     try:
-        with TemporaryFile(dir=target):
-            pass
+        try_writing(target)
         yield Finding("folder", "ok", f"{target.absolute()} can be written")
     except OSError as error:
         yield Finding(

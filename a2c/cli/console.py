@@ -6,12 +6,16 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
 from rich.segment import Segment
 
 from a2c.config import printable, printable_lines
+
+if TYPE_CHECKING:
+    from a2c.run.view import View
 
 
 class Terminal(Console):
@@ -61,6 +65,13 @@ def say(*lines: str) -> None:
 def cell(text: str) -> str:
     """A text for a cell of a table: on one line, and not read as markup."""
     return escape(printable(text))
+
+
+def progress_view(*, transient: bool = False) -> View:
+    """The progress of work in parts, on stderr if it is a terminal; transient bars disappear at their end."""
+    from a2c.run.view import ConsoleView, View
+
+    return ConsoleView(err, transient=transient) if err.is_terminal else View()
 
 
 def wide() -> Console:

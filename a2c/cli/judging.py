@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from a2c.cli.console import cell, err, out, say, warn, wide
+from a2c.cli.console import cell, out, progress_view, say, warn, wide
 from a2c.cli.options import (
     AlgorithmOption,
     Assignments,
@@ -188,7 +188,7 @@ def bench(
     check_env(settings.env.id)
     benching = quietly("a2c.analysis.bench")
     then = None if compare_to is None else benching.read_bench(compare_to)
-    with _view().part("timing", benching.ROUNDS) as part:
+    with progress_view().part("timing", benching.ROUNDS) as part:
         now = benching.run_bench(settings, steps=steps, on_round=part.advance)
     if json_file is not None:
         now.write(json_file)
@@ -217,7 +217,7 @@ def _check_one_kind(eager: bool, vary: str | None, loop: bool, question: bool, t
 
 def _evaluate(evaluation: Any, run: Path, total: int, **options: Any) -> EvalResult:
     scores: list[float] = []
-    with _view().part("playing", total) as part:
+    with progress_view().part("playing", total) as part:
 
         def on_episode(episode: Any) -> None:
             scores.append(episode.episode_return)
@@ -227,12 +227,6 @@ def _evaluate(evaluation: Any, run: Path, total: int, **options: Any) -> EvalRes
             run, episodes=total, on_episode=on_episode, on_step=part.tick, warn=warn, **options
         )
     return result
-
-
-def _view() -> Any:
-    """The progress, on stderr if it is a terminal."""
-    view = quietly("a2c.run.view")
-    return view.ConsoleView(err) if err.is_terminal else view.View()
 
 
 def _print_evaluations(results: list[EvalResult]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tempfile
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,6 +12,7 @@ import typer
 from a2c.algorithms.sections import SECTIONS
 from a2c.config import UserError, keys_of_all_algorithms, preset_names, shown
 from a2c.extensions import is_extension, trust
+from a2c.run.files import try_writing
 
 OnNanChoice = Literal["stop", "skip"]
 Protocol = Literal["deepmind", "machado"]
@@ -196,7 +196,7 @@ def check_target(json_file: Path | None) -> None:
         raise UserError(f"--json {json_file} must be a file in a folder that exists.")
     if not json_file.exists():
         try:
-            tempfile.TemporaryFile(dir=folder).close()
+            try_writing(folder)
         except OSError as error:
             raise UserError(f"--json {json_file} cannot be written: {error.strerror}.") from None
 

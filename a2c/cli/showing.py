@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from rich.table import Table
 
-from a2c.cli.console import cell, err, out, say, warn, wide
+from a2c.cli.console import cell, err, out, progress_view, say, warn, wide
 from a2c.cli.options import (
     EvaluationSeed,
     Greedy,
@@ -137,7 +137,7 @@ def _cells(run: Listed, folder: Path) -> dict[str, str]:
         "algorithm": cell(run.algorithm),
         "seed": "-" if run.seed is None else str(run.seed),
         "steps": _short(run.env_steps, ",.0f"),
-        "%": f"{min(100, 100 * run.env_steps // total)}%" if total and total > 0 else "",
+        "%": f"{min(100, 100 * run.env_steps // total)}%" if total else "",
         "return": _short(run.episode_return_mean),
         "best": _short(run.best_return_mean),
         "steps/s": _short(run.steps_per_second, ",.0f"),
@@ -225,8 +225,7 @@ def watch(
     check_exists(path)
     watching = quietly("a2c.show.watch")
     request = watching.Request(path, env, episode, episodes, greedy, seed, saliency)
-    views = quietly("a2c.run.view")
-    view = views.ConsoleView(err, transient=True) if err.is_terminal else views.View()
+    view = progress_view(transient=True)
     if terminal:
         screen = quietly("a2c.show.terminal").Screen(sys.stdout)
         watched = watching.play_in_terminal(request, screen, view=view, warn=warn)

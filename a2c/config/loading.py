@@ -282,9 +282,8 @@ def _explain(error: ValidationError, values: Any, kind: type[AlgorithmSection]) 
     while inspected < len(errors) and len(sentences) < MOST_MISTAKES:
         sentences[_mistake(errors[inspected], values, kind)] = None
         inspected += 1
-    *others, last = sentences
-    text = " ".join([*(sentence.removesuffix(LIST_KEYS) for sentence in others), last])
-    if LIST_KEYS not in last and any(LIST_KEYS in sentence for sentence in others):
+    text = " ".join(sentence.removesuffix(LIST_KEYS) for sentence in sentences)
+    if any(sentence.endswith(LIST_KEYS) for sentence in sentences):
         text += LIST_KEYS
     more = len(errors) - inspected
     return f"{text} (and {more} more)" if more else text

@@ -58,7 +58,7 @@ class Evaluator:
     def _check(self) -> None:
         """Called before each step, so that signals and the end of a worker are noticed during the games."""
         self.stop.check()
-        self.stop.watch(self.view.tick, self.counters)
+        self.stop.watch(self.view.tick)
         if self.replicas.workers > 1 and time.monotonic() > self._met + MEET_SECONDS and self._meet(playing=True)[1]:
             raise StoppedError
 

@@ -60,11 +60,16 @@ def check_writable(folder: Path) -> None:
     if not there.is_dir():
         raise UserError(f"The folder {folder} cannot be used: {there} is not a folder.")
     try:
-        tempfile.TemporaryFile(dir=there).close()
+        try_writing(there)
     except OSError as error:
         raise UserError(
             f"The folder {folder} cannot be used: {there} cannot be written to: {error.strerror}."
         ) from None
+
+
+def try_writing(folder: Path) -> None:
+    """Write a temporary file, or raise the system's OSError."""
+    tempfile.TemporaryFile(dir=folder).close()
 
 
 def _check_links(run_dir: Path) -> None:

@@ -9,7 +9,6 @@ import fcntl
 import os
 import socket
 import time
-from contextlib import suppress
 from io import TextIOWrapper
 from pathlib import Path
 
@@ -54,7 +53,7 @@ class FolderLock:
         """
         self.file = TextIOWrapper(reopen(self.folder / ".lock"), encoding="utf-8", errors="replace")
         try:
-            self._take()
+            _lock(self.file)
         except BlockingIOError:
             holder = self.file.read(80).strip()
             raise UserError(
@@ -65,18 +64,21 @@ class FolderLock:
         self.file.flush()
         os.set_inheritable(self.file.fileno(), self.inherited)
 
-    def _take(self) -> None:
-        """Take the lock; who only asks whether it is taken (`is_locked`) has it for a moment."""
-        for _ in range(TRIES - 1):
-            with suppress(BlockingIOError):
-                fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # type: ignore[arg-type]
-                return
-            time.sleep(TRY_SECONDS)
-        fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # type: ignore[arg-type]
-
     def __enter__(self) -> FolderLock:
         return self
 
     def __exit__(self, *_: object) -> None:
         if self.file is not None:
             self.file.close()
+
+
+def _lock(file: TextIOWrapper) -> None:
+    """Lock a file; try for a moment, because `is_locked` has the lock for one."""
+    for left in reversed(range(TRIES)):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if not left:
+                raise
+            time.sleep(TRY_SECONDS)

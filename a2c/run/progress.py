@@ -35,7 +35,7 @@ class Progress:
     def start(self, config: Config, counters: Counters) -> None:
         """Called once, before the first update of this session."""
 
-    def tick(self, counters: Counters) -> None:
+    def tick(self) -> None:
         """Called after each update, and while games are played between updates."""
 
     def show(self, record: Record, counters: Counters) -> None:
@@ -106,7 +106,7 @@ class LiveProgress(Progress):
         self._print_headline()
         self._draw()
 
-    def tick(self, counters: Counters) -> None:
+    def tick(self) -> None:
         """Move the bar, the clock and the speed."""
         if time.monotonic() - self.drawn >= TICK_SECONDS:
             self._draw()

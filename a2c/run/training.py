@@ -137,7 +137,7 @@ class Run:
         self.clock = Stopwatch(self.counters)
         while not self.finished and not self.stopping:
             update = self.learn()
-            self.stop.watch(self.view.tick, self.counters)
+            self.stop.watch(self.view.tick)
             if self.finished or self.counters.updates % self.config.logging.every_updates == 0:
                 self.log(update)
             if self.counters.evaluation_due(self.config):

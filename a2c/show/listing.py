@@ -8,12 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from a2c.config import UserError, cut
 from a2c.run.lock import is_locked
-from a2c.run.logs import number
-from a2c.show.runs import Run, read_run
+from a2c.show.runs import Run, count, read_run
 
 COLUMNS = {
     "steps": "env_steps",
@@ -96,12 +95,12 @@ def _is_run(folder: Path) -> bool:
 
 
 def _listed(run: Run) -> Listed:
-    steps, total = int(max(run.metrics["env_steps"], default=0)), _whole(run.settings["total_env_steps"])
+    steps, total = int(max(run.metrics["env_steps"], default=0)), count(run.settings["total_env_steps"])
     return Listed(
         run=str(run.path),
         game=cut(run.env_id),
         algorithm=cut(run.settings["algorithm.name"]),
-        seed=_whole(run.seed),
+        seed=count(run.seed),
         env_steps=steps,
         total_env_steps=total,
         episode_return_mean=run.last_return,
@@ -125,10 +124,6 @@ def _state(path: Path, *, done: bool) -> Literal["running", "finished", "stopped
     if is_locked(path):
         return "running"
     return "finished" if done else "stopped"
-
-
-def _whole(value: Any) -> int | None:
-    return int(value) if isinstance(value, int) and math.isfinite(number(value)) else None
 
 
 def _sorted(found: list[Listed], order: str) -> list[Listed]:

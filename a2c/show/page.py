@@ -87,10 +87,8 @@ def _facts(run: Run) -> dict[str, str]:
     return {
         "last evaluation": "none" if last is None else _number(last.mean),
         "its 95 % interval": _interval(last),
-        f"return, last {WINDOW} training games": "no game ended"
-        if run.last_return is None
-        else _number(run.last_return),
-        f"best mean of {WINDOW}": "-" if run.best_return is None else _number(run.best_return),
+        f"return, last {WINDOW} training games": _number(run.last_return, missing="no game ended"),
+        f"best mean of {WINDOW}": _number(run.best_return),
         "agent steps": _count(metrics["env_steps"][-1]),
         "emulator frames": _count(metrics["frames"][-1]),
         "updates": _count(metrics["updates"][-1]),

@@ -204,8 +204,8 @@ def _evaluation(values: dict[str, Any]) -> Evaluation:
     return Evaluation(
         **{name: number(values.get(name)) for name in names},
         interval=(ends[0], ends[1]) if len(ends) == 2 and np.isfinite(ends).all() else None,
-        episodes=_count(episodes),
-        seed=_count(seed),
+        episodes=count(episodes),
+        seed=count(seed),
         policy=cut(values.get("policy", "")),
         protocol=_protocol(values.get("protocol")),
     )
@@ -219,5 +219,6 @@ def _protocol(values: Any) -> dict[str, str]:
     return {cut(name): cut(value) for name, value in islice(values.items(), MOST_SETTINGS)} | more
 
 
-def _count(value: Any) -> int | None:
+def count(value: Any) -> int | None:
+    """A whole number from 0 to 2^63 - 1; None for everything else that a file may hold."""
     return value if type(value) is int and 0 <= value < 2**63 else None
