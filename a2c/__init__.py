@@ -10,10 +10,12 @@ from a2c.quiet import quietly
 
 if TYPE_CHECKING:
     from a2c.evaluation.evaluate import EvalResult, evaluate
+    from a2c.run.callbacks import Callback
     from a2c.run.training import TrainSummary, train
 
 __version__ = "0.1.0"
 __all__ = [
+    "Callback",
     "Config",
     "EvalResult",
     "TrainSummary",
@@ -26,6 +28,7 @@ __all__ = [
 ]
 
 _LAZY = {
+    "Callback": "run.callbacks",
     "train": "run.training",
     "TrainSummary": "run.training",
     "evaluate": "evaluation.evaluate",

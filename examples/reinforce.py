@@ -18,7 +18,7 @@ from a2c.algorithms.gradient_step import Fit, GradientStep
 from a2c.algorithms.losses import entropy, policy_gradient_loss, value_loss
 from a2c.algorithms.policy import actor_critic_policy
 from a2c.algorithms.returns import moments
-from a2c.algorithms.sections import EXPLAINED_VARIANCE, LOSSES, STEP, AlgorithmSection, Promises
+from a2c.algorithms.section import EXPLAINED_VARIANCE, LOSSES, STEP, AlgorithmSection, Promises
 from a2c.networks.optimizer import build_optimizer
 
 

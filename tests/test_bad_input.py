@@ -391,7 +391,7 @@ def test_actions_are_those_of_the_space_wherever_it_starts(registered):
 
 @pytest.mark.parametrize("name", ["NoActions", "Continuous", "Empty", "NanAtReset", "RaisesAtReset", "Pendulum"])
 def test_a_broken_environment_leaves_no_run_folder(registered, run_cli, tmp_path, name):
-    done = run_cli("train", "--env", f"Bad/{name}-v0", cwd=tmp_path)
+    done = run_cli("train", "--env", f"Bad/{name}-v0", "--config", "atari", cwd=tmp_path)
     assert done.returncode == 2
     assert "env.id" in done.stderr and done.stderr.count("\n") == 1
     assert list(tmp_path.rglob("*")) == []

@@ -136,6 +136,28 @@ def test_a_run_of_before_fire_after_a_lost_life_is_played_without_it(tmp_path):
     assert mine.env.fire_on_life_loss is True
 
 
+def test_a_run_stored_under_another_form_of_its_id_resumes_as_it_was(run_dir, tmp_path):
+    """Such as runs of before ids were stored in one form: what the id means in Gymnasium was not theirs."""
+    config = small_config(env={"sticky_action_probability": 0.0}, checkpoint={"every_updates": 5})
+    train(config, run_dir)
+    old = tmp_path / "old"
+    (old / "checkpoints").mkdir(parents=True)
+    first = step_files(run_dir / "checkpoints")[1]
+    arrays, _ = read_archive(first)
+    meta = json.loads(arrays["meta"].tobytes())
+    meta["config"]["env"]["id"] = "ALE/Pong-v5"
+    write_archive(
+        old / "checkpoints" / first.name, {**arrays, "meta": np.frombuffer(json.dumps(meta).encode(), np.uint8)}
+    )
+    assert find_checkpoint(old).config == config
+    assert find_checkpoint(old).env_steps == 160
+    train(config, old, resume=True)
+    ends = [read_checkpoint(step_files(run / "checkpoints")[-1]) for run in (run_dir, old)]
+    assert ends[0].env_steps == ends[1].env_steps == 320
+    for key, array in ends[0].arrays.items():
+        assert array.tobytes() == ends[1].arrays[key].tobytes()
+
+
 def test_a_flipped_bit_is_noticed(trained, tmp_path):
     file = tmp_path / "flipped.npz"
     file.write_bytes(flipped(step_files(trained / "checkpoints")[-1].read_bytes()))
@@ -180,6 +202,7 @@ def test_best_is_the_best_full_window(trained, tmp_path):
 
         variables = {"model": ()}  # noqa: RUF012
         parts = 1
+        memory = None
 
         def state(self):
             return {}

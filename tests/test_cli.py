@@ -125,7 +125,7 @@ def test_steps_may_be_written_as_people_write_them(text, steps):
     ("arguments", "sentence"),
     [
         (["train", "--env", "Pongg"], "Did you mean Pong"),
-        (["train", "--env", "no.such.module:Own-v0"], "no.such.module"),
+        (["train", "--env", "no.such.module:Own-v0", "--config", "atari"], "no.such.module"),
         (["train", "--env", "Pendulum-v1"], "Discrete"),
         (["train", "--env", "Pong", "--config", "nothing"], "There is no preset or file 'nothing'"),
         (["train", "--env", "Pong", "--set", "a.b=1"], "There is no key 'a.b'"),
@@ -136,7 +136,10 @@ def test_steps_may_be_written_as_people_write_them(text, steps):
         (["train", "--env", "Pong", "--eager", "--mode", "xla"], "contradict"),
         (["train", "--env", "Pong", "--resume"], "--auto-resume needs --run-dir"),
         (["train", "--env", "Qbert", "--run-dir", "/proc/nothing"], "/proc/nothing"),
-        (["train", "--env", "CartPole-v1", "--set", "model.name=nature"], "model.name=nature does not fit"),
+        (
+            ["train", "--env", "CartPole-v1", "--config", "atari", "--set", "model.name=nature"],
+            "model.name=nature does not fit",
+        ),
         (["train", "--env", "Qbert", "--set", "env.screen_size=20"], "raise env.screen_size"),
         (["train", "--lr", "3"], "the setting optimizer.learning_rate is changed by --set optimizer.learning_rate="),
         (["train", "--env", "Pong", "--set", "optimizer.lr=1"], "Did you mean optimizer.learning_rate?"),
@@ -158,7 +161,7 @@ def test_steps_may_be_written_as_people_write_them(text, steps):
         (["train", "--set", "env.id=3"], "env.id=3"),
         (["train", "--set", "seed=2020-13-45"], "seed='2020-13-45' is not allowed"),
         (["train", "--set", "env.num_envs=9999999999"], "env.num_envs"),
-        (["train", "--env", "x:y:z"], "x:y"),
+        (["train", "--env", "x:y:z", "--config", "atari"], "x:y"),
         (["train", "--env", ""], "env.id is empty"),
         (
             ["train", "--env", "Catch", "--set", "model.conv_layers=[[4, 90, 1]]", "--set", "model.name=small"],
@@ -206,6 +209,21 @@ def test_a_mistake_prints_no_chatter_and_no_traceback(tmp_path):
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr.startswith("a2c: The images are too small")
     assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("door", "frozen"),
+    [("from a2c.quiet import fast; fast('a2c.run.training')", True), ("from a2c import train", False)],
+)
+def test_the_fast_import_leaves_no_traces(door, frozen):
+    """In a process of its own: what was hidden from Keras can be imported later, and garbage is collected again."""
+    code = f"""{door}
+import gc, matplotlib.figure, scipy.stats
+assert gc.isenabled() and (gc.get_freeze_count() > 0) is {frozen}
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
 def test_training_prints_plain_lines_without_a_terminal_and_only_what_is_asked_for(run_cli, tmp_path):

@@ -8,7 +8,8 @@ from typing import Literal
 import pytest
 import yaml
 
-from a2c.algorithms.sections import SECTIONS, AlgorithmSection
+from a2c.algorithms.section import AlgorithmSection
+from a2c.algorithms.sections import SECTIONS
 from a2c.config import (
     SCHEMA,
     Config,
@@ -50,14 +51,51 @@ def test_keys_that_scripts_rely_on_are_there():
 def test_a_game_with_a_preset_of_its_own_name_gets_it(env_id):
     config, source = load_config(env_id=env_id)
     assert source == "pong"
-    assert config.env.id == env_id
+    assert config.env.id == "Pong"
 
 
 def test_a_game_without_one_gets_the_classic_recipe_and_config_wins_over_the_games_own():
     assert load_config(env_id="Qbert")[1] == "atari"
+    assert load_config(env_id="Bandit")[1] == "atari"
     config, source = load_config(env_id="Pong", config="atari")
     assert source == "atari"
     assert config.env.num_envs == 16
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sticky", "sentence"),
+    [
+        ({"env_id": "ALE/Pong-v5"}, 0.25, "0.25 and env.frame_skip=4."),
+        ({"env_id": "PongNoFrameskip-v4"}, 0.0, "0.0 and env.frame_skip=4; in Gymnasium: frames 1."),
+        ({"env_id": "Pong-v0"}, 0.25, "0.25 and env.frame_skip=4; in Gymnasium: frames 2 to 4, drawn at random."),
+        ({"env_id": "ALE/Pong-v5", "overrides": {"env.sticky_action_probability": 0.0}}, 0.0, "sticky actions 0.25."),
+        ({"assignments": ["env.id=ALE/Pong-v5"]}, 0.25, "0.25 and env.frame_skip=4."),
+        ({"env_id": "Pong-v4", "config": "machado"}, 0.25, "sticky actions 0.0, frames 2 to 4, drawn at random."),
+        ({"config": "FILE"}, 0.25, "0.25 and env.frame_skip=4."),
+        ({"config": "FILE", "env_id": "Pong"}, 0.0, ""),
+        ({"config": "RUN"}, 0.0, ""),
+    ],
+)
+def test_what_an_id_of_gymnasium_means_gives_way_to_what_is_named_and_is_told(tmp_path, arguments, sticky, sentence):
+    files = {"FILE": tmp_path / "mine.yaml", "RUN": tmp_path / "config.yaml"}
+    files["FILE"].write_text("env: {id: ALE/Pong-v5}")
+    files["RUN"].write_text(f"schema: {SCHEMA}\nenv: {{id: ALE/Pong-v5}}")  # of a run that took nothing from its id
+    given = {**arguments, "config": files.get(arguments.get("config"), arguments.get("config"))}
+    told: list[str] = []
+    config, _ = load_config(**given, tell=told.append)
+    assert (config.env.id, config.env.sticky_action_probability) == ("Pong", sticky)
+    assert len(told) == bool(sentence)
+    assert all(text.endswith(sentence) and " is Pong with env.sticky_action" in text for text in told)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "preset"),
+    [(None, "vector"), ("a2c", "vector"), ("ppo", "vector-ppo"), ("trpo", "vector-trpo"), ("a3c", "a3c")],
+)
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Acrobot-v1", "mine:Own-v0"])
+def test_what_is_no_game_gets_the_preset_of_vectors(env_id, algorithm, preset):
+    config, source = load_config(env_id=env_id, overrides={"algorithm.name": algorithm})
+    assert (source, config.env.id) == (preset, env_id)
 
 
 def test_a_flag_of_0_wins_over_the_file_too(tmp_path):

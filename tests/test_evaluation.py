@@ -16,9 +16,9 @@ from conftest import small_config
 from gymnasium.spaces import Box, Discrete
 
 from a2c.config import EnvConfig, UserError, load_config
-from a2c.envs import atari_game, episode_seed, games, published_a2c
+from a2c.envs import atari_game, episode_seed, games, make_simulator, published_a2c
 from a2c.evaluation.evaluate import evaluate, games_to_play, write_results
-from a2c.evaluation.scores import PROTOCOLS, PUBLISHED, mean_interval, protocol_name, references
+from a2c.evaluation.scores import PROTOCOLS, PUBLISHED, mean_interval, noops, protocol_name, references
 from a2c.run.archive import read_archive, write_archive
 from a2c.run.checkpoint import restored_policy, step_files
 from a2c.run.lookup import find_checkpoint, find_runs, run_folder
@@ -86,7 +86,10 @@ def test_a_protocol_decides_the_environment(breakout):
         result = evaluate(breakout, episodes=2, protocol=protocol)
         assert result.protocol["name"] == protocol
         for key, value in PROTOCOLS[protocol].items():
-            assert result.protocol[key] == value
+            if key == "noop_max":
+                assert result.protocol["noops"] == noops(EnvConfig(noop_max=int(value)))
+            else:
+                assert result.protocol[key] == value
         assert max(trained_so.lengths) <= 30 < min(result.lengths)
         assert [reference["score"] for reference in result.published] == columns
 
@@ -137,6 +140,22 @@ def test_the_interval_covers_the_mean_as_often_as_it_should(games_played, sample
     assert least <= np.mean(covered) <= 0.97
 
 
+@pytest.mark.parametrize(("noop_max", "resets"), [(0, 5), (1, 5), (5, 30)])
+def test_the_no_ops_are_as_many_as_is_said(noop_max, resets):
+    """A game that has no FIRE; the screen after the start says how many frames have passed."""
+    config = EnvConfig(id="Freeway", num_envs=1, noop_max=noop_max, frame_skip=1)
+    envs = make_simulator(config)
+    starts = {envs.reset(np.ones(1, np.bool_), np.array([seed]))[0].tobytes() for seed in range(resets)}
+    least, most = map(int, noops(config).split(" frames")[0].split(" to "))
+    assert (least, most) == (0, max(noop_max - 1, 0))
+    plain = make_simulator(config.model_copy(update={"noop_max": 0}))
+    observations, _ = plain.reset(np.ones(1, np.bool_), np.array([0]))
+    expected = {observations[..., -1].tobytes()}
+    for _ in range(most):
+        expected.add(plain.step(np.zeros(1, np.int32)).observations[..., -1].tobytes())
+    assert len(starts) == len(expected)
+
+
 def test_presets_follow_the_protocols_they_are_of():
     names = {preset: protocol_name(load_config(config=preset)[0].env) for preset in ("atari", "pong", "machado")}
     assert names == {"atari": "deepmind", "pong": "deepmind", "machado": "machado"}
@@ -149,9 +168,9 @@ def test_published_scores_never_stand_beside_another_protocol():
         scores = published_a2c(game)
         assert scores.keys() <= PUBLISHED.keys()
         for protocol in (*PROTOCOLS, None):
-            shown = references(scores, protocol, greedy=False)
+            shown = references(scores, protocol, "sampled")
             assert all(reference.source.protocol == protocol for reference in shown)
-            assert not references(scores, protocol, greedy=True)
+            assert not references(scores, protocol, "greedy")
     assert published_a2c(atari_game("Breakout")) == {
         "ppo_paper_a2c_10m": 303.0,
         "rl_zoo3_a2c_10m": 279.79,

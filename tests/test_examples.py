@@ -1,4 +1,4 @@
-"""The two files of examples/: code of users' own, which runs only if they name it."""
+"""Two files of examples/: code of users' own, which runs only if they name it."""
 
 import sys
 from pathlib import Path

@@ -16,11 +16,12 @@ import gymnasium as gym
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from conftest import small_config
 from gymnasium.spaces import Box
 
 from a2c.cli import main
-from a2c.config import Config, CrashError, UserError
+from a2c.config import Config, CrashError, UserError, build_config
 from a2c.envs import action_names, make_vec_env
 from a2c.export import export as exporting
 from a2c.export.card import make_card
@@ -236,7 +237,9 @@ def test_the_card_names_the_algorithm(pong, savedmodel):
     saved = find_checkpoint(pong)
     ppo = small_config(algorithm={"name": "ppo"})
     for config, name in ((saved.config, "A2C"), (ppo, "PPO")):
-        card = make_card(saved._replace(config=config), savedmodel, Box(0, 255, (42, 42, 4), np.uint8), 6, ())
+        card = make_card(
+            saved._replace(config=config), savedmodel, Box(0, 255, (42, 42, 4), np.uint8), 6, (), "probabilities"
+        )
         assert card["algorithm"].startswith(name)
 
 
@@ -360,8 +363,8 @@ def test_a_file_that_differs_from_the_agent_is_refused(capsys, file, change, pon
     """By more than rounding; whichever output it is; NaN differs from everything."""
     load = getattr(exporting, f"_load_{file}")
 
-    def wrong(path):
-        network = load(path)
+    def wrong(path, *names):
+        network = load(path, *names)
         return lambda x: tuple(y + np.float32(c) for y, c in zip(network(x), change, strict=True))
 
     monkeypatch.setattr(exporting, f"_load_{file}", wrong)
@@ -374,8 +377,8 @@ def test_onnx_has_a_narrow_tolerance_in_bfloat16_too(tmp_path, monkeypatch):
     train(config_of("mlp", precision="mixed_bfloat16"), tmp_path / "run")
     load = exporting._load_onnx
 
-    def wrong(path):
-        network = load(path)
+    def wrong(path, *names):
+        network = load(path, *names)
         return lambda x: (network(x)[0] + np.float32(1e-3), network(x)[1])
 
     monkeypatch.setattr(exporting, "_load_onnx", wrong)
@@ -405,3 +408,32 @@ def test_the_default_folder_is_in_the_run(capsys, tmp_path):
     assert "card.md says how to use it" in said
     folder = tmp_path / "run" / "export-000000000032"
     assert {file.name for file in folder.iterdir()} == {"savedmodel", "card.md", "card.json"}
+
+
+@pytest.mark.parametrize("duelling", [False, True])
+def test_q_values_are_exported(tmp_path, duelling):
+    """In both formats the numbers that the agent chooses by, and the largest of them."""
+    values = {
+        "total_env_steps": 64,
+        "env": {"id": "CartPole-v1", "num_envs": 4},
+        "algorithm": {"name": "dqn", "learning_starts": 0, "replay_capacity": 100, "duelling": duelling},
+        "optimizer": {"name": "adam", "learning_rate": 0.01},
+    }
+    train(build_config(values, where="test"), tmp_path / "run")
+    written = export(tmp_path / "run", formats=["savedmodel"])
+    assert list(written.card["outputs"]) == ["q_values", "value"]
+    assert "argmax" in (written.folder / "card.md").read_text()
+    saved = find_checkpoint(tmp_path / "run")
+    with make_vec_env(saved.config.env, seed=0, stream="test") as envs:
+        policy = restored_policy(saved, saved.config, envs.observation_space, envs.num_actions)
+        observations = envs.reset()
+    wanted = policy.look(observations)
+    loaded = tf.saved_model.load(str(written.folder / "savedmodel"))
+    outputs = loaded.serve(observations)
+    np.testing.assert_allclose(outputs["q_values"], wanted[0], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(outputs["value"], wanted[0].max(axis=1), rtol=1e-5, atol=1e-6)
+    onnxruntime, writer = pytest.importorskip("onnxruntime"), pytest.importorskip("a2c.export.onnx_writer")
+    writer.write_onnx(policy.model, tmp_path / "q.onnx", policy.head, policy.shows)
+    found = onnxruntime.InferenceSession(tmp_path / "q.onnx").run(["q_values", "value"], {"observations": observations})
+    for array, like in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(array, like, rtol=1e-4, atol=1e-5)

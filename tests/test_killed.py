@@ -6,7 +6,7 @@
 import pytest
 from killing import assert_killed_is_as_undisturbed
 
-from a2c.algorithms.sections import DEFAULT, SECTIONS
+from a2c.algorithms.sections import DEFAULT, SECTIONS, ReplaySection
 from a2c.run.checkpoint import read_checkpoint, step_files
 
 # 4 environments x 16 steps; linear, so that a lost count of updates shows in the rate; odd numbers, so that lines and
@@ -40,8 +40,22 @@ def test_a_killed_run_ends_with_the_bits_of_one_never_stopped(tmp_path, kills, e
 @pytest.mark.integration
 @pytest.mark.parametrize("name", [name for name in SECTIONS if name != DEFAULT and SECTIONS[name].PROMISES.exact])
 def test_a_killed_run_of_each_algorithm_ends_with_the_bits_of_one_never_stopped(tmp_path, name):
-    arguments = ["--env", "Catch", "--algorithm", name, *settings(CATCH)]
-    assert_killed_is_as_undisturbed(tmp_path, f"Catch, {name}", arguments, env_steps=20_000, kills=3, seed=0)
+    arguments, steps = ["--env", "Catch", "--algorithm", name, *settings(CATCH)], 20_000
+    if issubclass(SECTIONS[name], ReplaySection):  # rollouts of 4 steps: else most of the time is spent saving
+        arguments, steps = [*arguments, *settings("checkpoint.every_updates=40")], 8_000
+    assert_killed_is_as_undisturbed(tmp_path, f"Catch, {name}", arguments, env_steps=steps, kills=3, seed=0)
+
+
+@pytest.mark.slow
+def test_a_killed_replay_ends_with_the_bits_of_one_never_stopped(tmp_path):
+    """Ten kills; the ring of 2,000 transitions is half full, full, and wrapped round three times."""
+    own = """
+        algorithm.name=dqn algorithm.replay_capacity=2000 algorithm.learning_starts=500 algorithm.prioritised=true
+        algorithm.n_step=3 algorithm.double=true algorithm.duelling=true algorithm.target_update=50
+        logging.every_updates=1 checkpoint.every_updates=9
+    """
+    arguments = ["--env", "Catch", *settings(own)]
+    assert_killed_is_as_undisturbed(tmp_path, "Catch, a replay", arguments, env_steps=8_000, kills=10, seed=7)
 
 
 @pytest.mark.slow

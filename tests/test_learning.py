@@ -23,6 +23,18 @@ def test_the_bandit_is_learned_with_the_classic_recipe(run_dir):
     assert train(config, run_dir).counters.return_mean > 0.65
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("algorithm", ["a2c", "ppo"])
+def test_cartpole_is_learned_with_the_preset_of_vectors(run_dir, algorithm, seed):
+    """100 k steps; no game scores more than 500."""
+    config, source = load_config(env_id="CartPole-v1", overrides={"algorithm.name": algorithm, "seed": seed})
+    counters = train(config, run_dir).counters
+    print(f"\nCartPole-v1, {source}, seed {seed}: {counters.return_mean:.1f} after {counters.env_steps:,} steps")
+    assert counters.env_steps <= 100_100
+    assert counters.return_mean >= 475
+
+
 def test_the_chain_is_learned_past_its_small_reward(run_dir):
     """Left pays 0.1 at once, 3.2 a game; the way right pays 27, but nothing for five steps."""
     config, _ = load_config(

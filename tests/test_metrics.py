@@ -2,6 +2,8 @@
 
 import io
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -144,12 +146,25 @@ def test_the_live_view_shows_progress_returns_and_the_last_games_at_any_width(wi
     counters = Counters(env_steps=3200)
     counters.returns.extend([-21.0, -19.0] * 10)
     with LiveProgress(Console(file=text, force_terminal=True, width=width), "Pong, seed 0") as view:
+        view.announce()
         view.start(small_config(total_env_steps=32000), counters)
         view.show(record(3200), counters)
     for wanted in ("Pong, seed 0", "3,200 of 32,000 steps", "10%", "-20.50 return", "entropy", "-21  -19", "eta "):
         assert wanted in plain(text.getvalue()), wanted
     drawn = plain(text.getvalue()).split("Pong, seed 0\n")[1].replace("\r", "\n").split("\n")
     assert max(map(len, drawn)) <= width
+
+
+def test_the_headline_is_on_the_screen_before_tensorflow_is_imported():
+    code = """
+import sys
+from rich.console import Console
+from a2c.run.progress import LiveProgress
+LiveProgress(Console(force_terminal=True), "Pong, seed 0").announce()
+assert "tensorflow" not in sys.modules
+"""
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert "Pong, seed 0" in plain(shown.stdout)
 
 
 def test_clock_steps_and_speed_move_between_two_lines_of_metrics(monkeypatch):
@@ -187,6 +202,7 @@ def test_a_terminal_of_another_width_is_drawn_on_anew():
     text = io.StringIO()
     console = Console(file=text, force_terminal=True, width=100)
     with LiveProgress(console, "Pong, seed 0") as view:
+        view.announce()
         view.start(small_config(total_env_steps=32000), Counters(env_steps=3200))
         console.width = 50
         view.show(record(3200), Counters())

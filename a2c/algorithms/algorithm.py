@@ -5,8 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from importlib import import_module
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Protocol, Self
 
+import numpy as np
 import tensorflow as tf
 
 from a2c.algorithms.gradient_step import Batch, Metrics, Step
@@ -36,6 +37,48 @@ class Iteration(NamedTuple):
     episodes: list[tuple[int, Episode]]  # whole games that ended, each with its row of the rollout
 
 
+class Memory(Protocol):
+    """What an algorithm keeps of earlier rollouts, too large to be in every checkpoint: rows, numbered from 0.
+
+    A row never changes; those before `first` are forgotten. Everything else is the state, which is small.
+    """
+
+    @property
+    def row_bytes(self) -> int:
+        """Size of a row."""
+        ...
+
+    @property
+    def total(self) -> int:
+        """Rows that were added so far."""
+        ...
+
+    @property
+    def first(self) -> int:
+        """The oldest row that is needed."""
+        ...
+
+    def state(self) -> dict[str, np.ndarray]:
+        """All but the rows."""
+        ...
+
+    def restore(self, state: Mapping[str, np.ndarray]) -> None:
+        """Take back what `state` returned; the rows up to then must be there, or be written next.
+
+        Raises:
+            ValueError, KeyError: if it does not fit.
+        """
+        ...
+
+    def read(self, first: int, end: int) -> dict[str, np.ndarray]:
+        """The rows from `first` to before `end`, as arrays of numbers."""
+        ...
+
+    def write(self, first: int, end: int, rows: Mapping[str, np.ndarray]) -> None:
+        """Take back what `read` returned; the rows before come first. Errors as for `restore`."""
+        ...
+
+
 class Algorithm(ABC):
     """Learns from rollouts. Its title, metrics and promises are in its section.
 
@@ -44,6 +87,7 @@ class Algorithm(ABC):
         steps: its compiled steps, by name.
         variables: all learned variables, in named lists, saved in checkpoints; the policy needs only "model".
         parts: number of parts that every batch is split into, see `parts_of`.
+        memory: what it keeps of earlier rollouts, if it does; saved beside the checkpoints.
         traced: compiled functions that every round calls besides these steps and the policy's `explore`.
     """
 
@@ -51,6 +95,7 @@ class Algorithm(ABC):
     steps: Mapping[str, Step]
     variables: dict[str, Sequence[Any]]
     parts: int
+    memory: Memory | None = None
     traced: Sequence[Compiled] = ()
 
     @staticmethod
@@ -86,7 +131,7 @@ class Algorithm(ABC):
         """
 
     def trace(self) -> None:
-        """Trace now all that every round calls: otherwise it would happen while timed, in threads of one core each."""
+        """Trace all that every round calls, in the calling thread: those of the groups have one core each."""
         for compiled in (
             self.policy.compiled["explore"],
             *(step.compiled for step in self.steps.values()),

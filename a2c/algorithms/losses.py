@@ -1,6 +1,6 @@
-"""Losses of actor-critic algorithms: policy gradient, surrogates, value, entropy. Pure functions of tensors and floats.
+"""Losses: policy gradient, surrogates, value, entropy; and of Q-values. Pure functions of tensors and floats.
 
-All losses are means over [T, B]; the entropy sums over actions. The total, policy_loss +
+All losses are means over [T, B]; the entropy sums over actions. The total of actor-critic algorithms, policy_loss +
 value_loss_coef * value_loss - entropy_coef * entropy, is minimised. T = rollout_length, B = num_envs, A = num_actions.
 """
 
@@ -151,3 +151,53 @@ def a2c_loss(
         entropy=entropy(logits),
     )
     return parts.policy_loss + value_loss_coef * parts.value_loss - entropy_coef * parts.entropy, parts
+
+
+def duelling_q_values(advantages: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+    """Q(s, a) = V(s) + A(s, a) - mean_a'[ A(s, a') ], [N, A] (Wang et al. 2016, arXiv 1511.06581, eq. 9).
+
+    Args:
+        advantages: [N, A] float32.
+        values: [N] float32.
+
+    Raises:
+        ValueError: if ranks or shapes do not match.
+    """
+    check_shapes("duelling_q_values", 2, advantages=advantages)
+    check_shapes("duelling_q_values", 1, values=values, advantages_of_one_action=advantages[:, 0])
+    return values[:, None] + advantages - tf.reduce_mean(advantages, axis=1, keepdims=True)
+
+
+def huber_loss(errors: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+    """mean_t,b[ w h(e) ], h(e) = e^2 / 2 if |e| <= 1, else |e| - 1/2 (Huber 1964; Mnih et al. 2015 clip its gradient).
+
+    d(loss)/d(error) = w clip(e, -1, 1) / (T B). No gradient flows into the weights.
+
+    Args:
+        errors, weights: [T, B] float32.
+
+    Raises:
+        ValueError: if ranks or shapes do not match.
+    """
+    check_shapes("huber_loss", 2, errors=errors, weights=weights)
+    size = tf.abs(errors)
+    small = tf.minimum(size, 1.0)  # h = small (|e| - small / 2) in both cases
+    return tf.reduce_mean(tf.stop_gradient(weights) * small * (size - 0.5 * small))
+
+
+def soft_values(logits: tf.Tensor, q_values: tf.Tensor, temperature: tf.Tensor | float) -> tf.Tensor:
+    """V(s) = sum_a pi(a | s) (Q(s, a) - alpha log pi(a | s)), [N] (Christodoulou 2019, arXiv 1910.07207, eq. 10).
+
+    Its mean is what the policy of SAC maximises (eq. 12). No gradient flows into Q and the temperature.
+
+    Args:
+        logits, q_values: [N, A] float32.
+        temperature: alpha.
+
+    Raises:
+        ValueError: if ranks or shapes do not match.
+    """
+    check_shapes("soft_values", 2, logits=logits, q_values=q_values)
+    log_probs = tf.nn.log_softmax(logits)
+    gains = tf.stop_gradient(q_values) - tf.stop_gradient(temperature) * log_probs
+    return tf.reduce_sum(tf.exp(log_probs) * gains, axis=-1)

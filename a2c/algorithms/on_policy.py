@@ -1,4 +1,4 @@
-"""Data that on-policy algorithms derive from a rollout: rewards for the loss, discounts, ends; and minibatches.
+"""Data that algorithms derive from a rollout: rewards for the loss, discounts, ends; and minibatches.
 
 Pure NumPy functions.
 """
@@ -14,6 +14,7 @@ from a2c.config import Config
 from a2c.data.rollout import Array, Rollout
 from a2c.envs import clips_rewards
 from a2c.execution.replicas import ALONE, Replicas
+from a2c.execution.runtime import generator
 
 
 class Objective(NamedTuple):
@@ -29,12 +30,20 @@ class Objective(NamedTuple):
         return cls(config.algorithm.gamma, config.env.cut_on_life_loss, clips_rewards(config.env))
 
 
-class Outcomes(NamedTuple):
-    """The terms of a return, each [T, B]."""
+class Terms(NamedTuple):
+    """The terms of a return that hold no value, each [T, B]."""
 
     rewards: Array  # float32, as the loss sees them (clipped if configured)
     discounts: Array  # float32: 0 if the episode terminated or a lost life cuts the return, else gamma
     ends: Array  # bool: the recursion stops here (terminated, truncated, or cut by a lost life)
+
+
+class Outcomes(NamedTuple):
+    """The terms of a return, each [T, B]: those of `Terms`, and the values of last observations."""
+
+    rewards: Array
+    discounts: Array
+    ends: Array
     final_values: Array  # float32: V(last observation) if truncated and the discount is not 0, else 0
 
 
@@ -46,17 +55,24 @@ def outcomes(rollout: Rollout, value: Callable[[np.ndarray], np.ndarray], object
         value: observations [K, *obs] -> V [K] float32; called only if an episode was truncated.
         objective: of the policy.
     """
-    gamma, cut_on_life_loss, clip_rewards = objective
-    cut = rollout.terminated | rollout.life_lost if cut_on_life_loss else rollout.terminated
-    final_values = np.zeros(cut.shape, np.float32)
+    found = terms(rollout.rewards, rollout.terminated, rollout.truncated, rollout.life_lost, objective)
+    final_values = np.zeros(found.ends.shape, np.float32)
     if rollout.truncated.any():
         final_values[rollout.truncated] = value(rollout.last_observations)
-        final_values[cut] = 0
-    return Outcomes(
-        rewards=np.sign(rollout.rewards) if clip_rewards else rollout.rewards,
+        final_values[found.discounts == 0] = 0
+    return Outcomes(*found, final_values)
+
+
+def terms(
+    rewards: np.ndarray, terminated: np.ndarray, truncated: np.ndarray, life_lost: np.ndarray, objective: Objective
+) -> Terms:
+    """What a return is made of, but for the values; all [T, B], as in a `Rollout`."""
+    gamma, cut_on_life_loss, clip_rewards = objective
+    cut = terminated | life_lost if cut_on_life_loss else terminated
+    return Terms(
+        rewards=np.sign(rewards) if clip_rewards else rewards,
         discounts=np.where(cut, 0.0, gamma).astype(np.float32),
-        ends=cut | rollout.truncated,
-        final_values=final_values,
+        ends=cut | truncated,
     )
 
 
@@ -77,7 +93,6 @@ def minibatches(
         replicas: of the run.
     """
     t, b = shape
-    rng = np.random.Generator(np.random.Philox(key=seed, counter=[0, 0, updates, epoch]))
-    joint = rng.permuted(np.tile(np.arange(t)[:, None], b * replicas.workers), axis=0)
+    joint = generator(seed, updates, epoch).permuted(np.tile(np.arange(t)[:, None], b * replicas.workers), axis=0)
     mine = joint[:, replicas.index * b :][:, :b]
     yield from np.split(mine, number)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from a2c.algorithms.losses import duelling_q_values
 from a2c.config import Config
 from a2c.execution.compile import Compiled
 from a2c.execution.memory import refuse_huge_network
@@ -16,6 +17,8 @@ from a2c.execution.runtime import is_exact, stream_seed
 from a2c.networks.model import build_model, refuse_unproven_layers, weight_shapes
 
 Said = dict[str, np.ndarray]  # [B, ...] float32 by name
+Shown = Literal["probabilities", "q_values"]
+Head = Literal["softmax", "identity", "duelling"]
 
 
 class Policy(Protocol):
@@ -28,11 +31,17 @@ class Policy(Protocol):
         model: the network; observations [N, *obs] -> its outputs.
         says: the shape [...] of each array that `explore` returns besides the actions, by name.
         compiled: the compiled functions by name, to time or trace them.
+        acts: how `act` chooses, in a word for people.
+        shows: what the network tells of each action.
+        head: what makes it of the network's two outputs; see `duelling_q_values` for the third.
     """
 
     model: keras.Model
     says: dict[str, tuple[int, ...]]
     compiled: dict[str, Compiled]
+    acts: str
+    shows: Shown
+    head: Head
 
     def act(self, observations: np.ndarray, seed: np.ndarray) -> np.ndarray:
         """Draw actions [N] int32 as the trained agent plays."""
@@ -50,7 +59,11 @@ class Policy(Protocol):
         ...
 
     def look(self, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Log-probabilities of the actions [N, A] and values [N], both float32."""
+        """Log-probabilities or Q-values of the actions [N, A], see `shows`, and values [N], both float32."""
+        ...
+
+    def serve(self, observations: tf.Tensor) -> dict[str, tf.Tensor]:
+        """What an exported network returns, float32: [N, A] by the name `shows`, and `value` [N]."""
         ...
 
 
@@ -64,6 +77,10 @@ class ActorCriticPolicy:
         values: whether `explore` returns the values too.
         replicas: the model was made in their scope.
     """
+
+    acts = "sampled"
+    shows: Shown = "probabilities"
+    head: Head = "softmax"
 
     def __init__(
         self, model: keras.Model, *, mode: str, num_envs: int, values: bool = False, replicas: Replicas = ALONE
@@ -111,6 +128,11 @@ class ActorCriticPolicy:
         log_probabilities, values = self.compiled["look"](observations)
         return log_probabilities.numpy(), values.numpy()
 
+    def serve(self, observations: tf.Tensor) -> dict[str, tf.Tensor]:
+        """See `Policy`."""
+        logits, values = self.model(observations)
+        return {self.shows: tf.nn.softmax(logits), "value": values}
+
     def _act(self, observations: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         outputs = self.model(observations)
         return draw_actions(outputs[0], _uniform(tf.shape(outputs[0]), seed)), self._say(*outputs)
@@ -141,10 +163,93 @@ class ActorCriticPolicy:
         return tf.nn.log_softmax(logits), values
 
 
+class QPolicy:
+    """Takes the action with the largest Q-value, or with probability epsilon any; the value is the largest Q-value.
+
+    Args:
+        model: observations [N, *obs] -> two heads [N, A] and [N].
+        duelling: Q = V + A - mean A, with A the first head and V the second; if not, Q is the first.
+        mode: see `Compiled`.
+        final_epsilon: of the trained agent.
+
+    Attributes:
+        epsilon: in training, a variable.
+    """
+
+    shows: Shown = "q_values"
+
+    def __init__(self, model: keras.Model, *, duelling: bool, mode: str, final_epsilon: float) -> None:
+        self.model = model
+        self.head: Head = "duelling" if duelling else "identity"
+        self.says: dict[str, tuple[int, ...]] = {}
+        self.acts = f"epsilon-greedy ({final_epsilon:g})"
+        self.epsilon = keras.Variable(1.0, trainable=False, name="epsilon")
+        self._final_epsilon = final_epsilon
+        any_batch = tf.TensorSpec((None, *model.input_shape[1:]), model.input.dtype)  # evaluation plays fewer games
+        draw = tf.TensorSpec((2,), tf.int64)
+        self.compiled = {
+            "explore": Compiled(self._explore, mode, any_batch, draw, as_operation=True),
+            "act": Compiled(self._act, mode, any_batch, draw, as_operation=True),
+            "greedy": Compiled(self._greedy, mode, any_batch, as_operation=True),
+            "look": Compiled(self._look, mode, any_batch),
+        }
+
+    def act(self, observations: np.ndarray, seed: np.ndarray) -> np.ndarray:
+        """See `Policy`."""
+        return self.compiled["act"](observations, seed).numpy()  # type: ignore[no-any-return]
+
+    def act_greedily(self, observations: np.ndarray) -> np.ndarray:
+        """See `Policy`."""
+        return self.compiled["greedy"](observations).numpy()  # type: ignore[no-any-return]
+
+    def explore(self, observations: np.ndarray, seed: np.ndarray) -> tuple[np.ndarray, Said]:
+        """See `Policy`."""
+        return self.compiled["explore"](observations, seed).numpy(), {}
+
+    def look(self, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """See `Policy`."""
+        q_values, values = self.compiled["look"](observations)
+        return q_values.numpy(), values.numpy()
+
+    def serve(self, observations: tf.Tensor) -> dict[str, tf.Tensor]:
+        """See `Policy`."""
+        q_values, values = self._look(observations)
+        return {self.shows: q_values, "value": values}
+
+    def q_values(self, model: keras.Model, observations: tf.Tensor) -> tf.Tensor:
+        """Q [N, A] of observations [N, *obs], by this network or one like it."""
+        first, values = model(observations)
+        return duelling_q_values(first, values) if self.head == "duelling" else first
+
+    def _explore(self, observations: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        return draw_epsilon_greedily(self.q_values(self.model, observations), tf.convert_to_tensor(self.epsilon), seed)
+
+    def _act(self, observations: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        return draw_epsilon_greedily(self.q_values(self.model, observations), self._final_epsilon, seed)
+
+    def _greedy(self, observations: tf.Tensor) -> tf.Tensor:
+        return tf.argmax(self.q_values(self.model, observations), axis=-1, output_type=tf.int32)
+
+    def _look(self, observations: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        q_values = self.q_values(self.model, observations)
+        return q_values, tf.reduce_max(q_values, axis=-1)
+
+
 def actor_critic_policy(
     config: Config, observation_space: Any, num_actions: int, replicas: Replicas = ALONE, *, values: bool = False
 ) -> ActorCriticPolicy:
-    """The policy of a configuration, with fresh weights.
+    """The policy of a configuration, with fresh weights; errors as for `network`."""
+    return ActorCriticPolicy(
+        network(config, observation_space, num_actions, replicas),
+        mode=config.runtime.mode,
+        num_envs=config.env.num_envs,
+        values=values,
+        replicas=replicas,
+    )
+
+
+def network(config: Config, observation_space: Any, num_actions: int, replicas: Replicas = ALONE) -> keras.Model:
+    """The network of a configuration, with fresh weights: always the same ones.
 
     Raises:
         UserError: if the network does not fit the observations or the machine's memory, or if it is not exact and
@@ -156,9 +261,7 @@ def actor_critic_policy(
         model = build_model(config.model, observation_space, num_actions, seed=seed, dtype=precision)
     if is_exact(config.runtime):
         refuse_unproven_layers(model)
-    return ActorCriticPolicy(
-        model, mode=config.runtime.mode, num_envs=config.env.num_envs, values=values, replicas=replicas
-    )
+    return model
 
 
 def draw_actions(logits: tf.Tensor, uniform: tf.Tensor) -> tf.Tensor:
@@ -167,6 +270,17 @@ def draw_actions(logits: tf.Tensor, uniform: tf.Tensor) -> tf.Tensor:
     Gumbel-max: argmax(logits + Gumbel noise) is a draw from softmax(logits). XLA has no categorical draw.
     """
     return tf.argmax(logits - tf.math.log(-tf.math.log(uniform)), axis=-1, output_type=tf.int32)
+
+
+def draw_epsilon_greedily(q_values: tf.Tensor, epsilon: tf.Tensor | float, seed: tf.Tensor) -> tf.Tensor:
+    """The actions [N] int32 of the largest Q-values [N, A]; with probability epsilon any, all equally likely.
+
+    The largest of A random numbers is a draw from A actions.
+    """
+    n, num_actions = tf.shape(q_values)[0], q_values.shape[1]
+    uniform = _uniform((n, num_actions + 1), seed)
+    preferences = tf.where(uniform[:, :1] < epsilon, uniform[:, 1:], q_values)
+    return tf.argmax(preferences, axis=-1, output_type=tf.int32)
 
 
 def _uniform(shape: Any, seed: tf.Tensor) -> tf.Tensor:

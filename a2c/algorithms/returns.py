@@ -36,8 +36,8 @@ def reverse_recursion(deltas: tf.Tensor, decays: tf.Tensor) -> tf.Tensor:
     x = tf.zeros_like(deltas[0])
     rows: list[tf.Tensor] = []
     # unrolled: T is static and small, and a tf.while_loop costs more than its body
-    for t in reversed(range(deltas.shape[0])):
-        x = deltas[t] + decays[t] * x
+    for delta, decay in zip(tf.unstack(deltas)[::-1], tf.unstack(decays)[::-1], strict=True):
+        x = delta + decay * x
         rows.append(x)
     return tf.stack(rows[::-1])
 

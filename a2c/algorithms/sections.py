@@ -6,86 +6,14 @@ The sources in brackets are those of `a2c.config.explain.SOURCES`.
 from __future__ import annotations
 
 from functools import cache
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, create_model
 
+from a2c.algorithms.section import EXPLAINED_VARIANCE, LOSSES, STEP, AlgorithmSection, Length, Metric, Promises
 from a2c.config.messages import nearest, shown
-from a2c.config.types import NUMBER, NonNegative, Probability, Section, UserError
+from a2c.config.types import NUMBER, NonNegative, NonNegativeInt, Probability, UserError
 from a2c.extensions import find_extension, is_extension
-
-
-class Promises(NamedTuple):
-    """Guarantees for every run of an algorithm; `train`, `resume`, `compare` and `doctor` tell which do not hold."""
-
-    exact: bool = True  # the same seed gives the same bits, and so does a resumed run
-    modes: bool = True  # eager and graph execution give the same bits
-    workers: bool = True  # several workers make the same updates as one with all their environments
-
-
-class Metric(NamedTuple):
-    """A scalar that an update reports."""
-
-    name: str  # in metrics.jsonl
-    label: str  # for display, with its unit
-    group: str = "losses"  # of TensorBoard's tags
-    form: str = ".4f"  # in the live view
-    plotted: bool = True
-
-
-# the terms of every actor-critic loss, the fit of the values, and the metrics of every gradient step
-LOSSES = (
-    Metric("policy_loss", "policy loss", form="+.4f"),
-    Metric("value_loss", "value loss"),
-    Metric("entropy", "entropy (nats)", form=".3f"),
-    Metric("total_loss", "total loss", plotted=False),
-)
-EXPLAINED_VARIANCE = Metric("explained_variance", "explained variance", form=".2f")
-STEP = (
-    Metric("grad_norm", "gradient norm before clipping", "optimizer"),
-    Metric("learning_rate", "learning rate", "optimizer", ".2g", plotted=False),
-)
-
-Length = Annotated[int, Field(ge=1, le=4096), NUMBER]
-
-
-class AlgorithmSection(Section):
-    """The settings of every algorithm; each adds its own."""
-
-    IMPLEMENTATION: ClassVar[str]  # module:Class of an `Algorithm`; imported when it is built
-    TITLE: ClassVar[str]  # its name and source
-    METRICS: ClassVar[tuple[Metric, ...]]  # reported by an update, in the order shown
-    PROMISES: ClassVar[Promises] = Promises()
-    SEPARATE_VALUE: ClassVar[bool] = False  # whether it needs model.separate_value
-
-    name: str
-    """The algorithm; it decides which other keys this section has."""
-    rollout_length: Length = 5
-    """T: steps of each environment that are collected before something is learned."""
-    gamma: Probability = 0.99
-    """The discount of one step [zoo], [a3c]."""
-
-    @property
-    def rollouts_per_update(self) -> int:
-        """Rollouts of all environments in one update."""
-        return 1
-
-    @property
-    def passes(self) -> float:
-        """Forward and backward passes through the network per agent step in an update; `a2c bench` counts them."""
-        return 1.0
-
-    def groups(self, num_envs: int, cores: int) -> int | None:
-        """Number of groups of equal size that the environments are split into; None = `parts_of` decides.
-
-        Args:
-            num_envs: B.
-            cores: number of cores that the run may use.
-        """
-        return None
-
-    def check(self, env_steps: int, rollout: str) -> None:
-        """Raise ValueError if an update of `env_steps` agent steps, described by `rollout`, is impossible."""
 
 
 class ActorCriticSection(AlgorithmSection):
@@ -164,8 +92,7 @@ class PPOSection(ActorCriticSection):
     target_kl: Annotated[float, Field(gt=0), NUMBER] | None = None
     """An update ends early when approx_kl is above this; null = never."""
 
-    @property
-    def passes(self) -> float:
+    def passes(self, num_envs: int) -> float:
         """See `AlgorithmSection`."""
         return float(self.num_epochs)
 
@@ -218,8 +145,7 @@ class TRPOSection(AlgorithmSection):
     value_minibatches: Annotated[int, Field(ge=1, le=4096), NUMBER] = 16
     """Of an epoch: 128 steps each [sb3]."""
 
-    @property
-    def passes(self) -> float:
+    def passes(self, num_envs: int) -> float:
         """See `AlgorithmSection`: half of the network is the policy, and a Fisher product is a pass over some rows."""
         return (1 + (self.cg_iterations + 1) / self.fisher_stride + self.value_epochs) / 2
 
@@ -268,11 +194,123 @@ class A3CSection(ActorCriticSection):
         super().check(self.rollout_length, f"algorithm.rollout_length={self.rollout_length} of one environment")
 
 
+class ReplaySection(AlgorithmSection):
+    """The settings of what learns from a replay."""
+
+    PROMISES = Promises(workers=False)
+    BOOTSTRAPS = False
+
+    rollout_length: Length = 4
+    """T: steps of each environment between two times of learning, the train frequency [zoo]."""
+    replay_capacity: Annotated[int, Field(ge=1, le=2**40), NUMBER] = 100_000
+    """Transitions that are kept, the latest of all environments [zoo]; [dqn] has 1 M."""
+    learning_starts: NonNegativeInt = 100_000
+    """Transitions that are collected before the first gradient step [zoo]; [dqn] has 50,000."""
+    gradient_steps: Annotated[int, Field(ge=1, le=100_000), NUMBER] = 1
+    """After each rollout [zoo]."""
+    batch_size: Annotated[int, Field(ge=1, le=65_536), NUMBER] = 32
+    """Transitions of a gradient step [zoo], [dqn]."""
+
+    def passes(self, num_envs: int) -> float:
+        """See `AlgorithmSection`: the next observations go forward only, which is a third."""
+        return 4 / 3 * self.gradient_steps * self.batch_size / (self.rollout_length * num_envs)
+
+    def warmed_up(self) -> Self:
+        """See `AlgorithmSection`."""
+        return self.model_copy(update={"learning_starts": 0})
+
+    def check(self, env_steps: int, rollout: str) -> None:
+        """See `AlgorithmSection`."""
+        if env_steps > self.replay_capacity:
+            raise ValueError(
+                f"algorithm.replay_capacity={self.replay_capacity} is less than one rollout of {env_steps} steps "
+                f"({rollout}); give at least {env_steps}, or make the rollout smaller"
+            )
+
+
+class DQNSection(ReplaySection):
+    """DQN, its schedule of exploration, and the switches for what was found later; all off, as in the paper."""
+
+    IMPLEMENTATION = "a2c.algorithms.dqn:DQN"
+    TITLE = "DQN, deep Q-network (Mnih et al. 2015, doi 10.1038/nature14236)"
+    METRICS = (
+        Metric("total_loss", "Huber loss of the TD errors"),
+        Metric("q_value", "mean Q of the actions taken", form="+.3f"),
+        Metric("td_error", "mean size of the TD errors", form=".3f"),
+        Metric("epsilon", "epsilon of the next rollout", "exploration", ".3f"),
+        Metric("replay_size", "transitions that can be sampled", "exploration", ",.0f", plotted=False),
+        *STEP,
+    )
+
+    name: Literal["dqn"] = "dqn"
+    target_update: Annotated[int, Field(ge=1, le=2**62), NUMBER] = 1000
+    """Gradient steps between two copies of the network to its target [zoo]; [dqn] has 10,000."""
+    exploration_fraction: Probability = 0.1
+    """Of the run, in which epsilon falls from 1 to final_epsilon [zoo]."""
+    final_epsilon: Probability = 0.01
+    """The share of actions that are drawn evenly, in the end and when the agent is evaluated [zoo]; [dqn] has 0.1."""
+    double: bool = False
+    """The network chooses the next action, the target only values it (van Hasselt et al. 2016, arXiv 1509.06461)."""
+    duelling: bool = False
+    """Q = V + A - mean A, from the network's two heads (Wang et al. 2016, arXiv 1511.06581)."""
+    n_step: Annotated[int, Field(ge=1, le=1000), NUMBER] = 1
+    """Rewards in a target before the network's own estimate [rainbow]: it has 3."""
+    prioritised: bool = False
+    """Draw transitions in proportion to their last TD error (Schaul et al. 2016, arXiv 1511.05952)."""
+    priority_exponent: Probability = 0.6
+    """alpha: 0 = evenly (Schaul et al. 2016)."""
+    importance_exponent: Probability = 0.4
+    """beta at the start, which rises to 1 over the run: the weights make up for the draws (Schaul et al. 2016)."""
+
+    def passes(self, num_envs: int) -> float:
+        """See `AlgorithmSection`."""
+        return super().passes(num_envs) * (5 / 4 if self.double else 1)
+
+
+class SACSection(ReplaySection):
+    """Soft actor-critic for discrete actions."""
+
+    IMPLEMENTATION = "a2c.algorithms.sac:SAC"
+    TITLE = "SAC, soft actor-critic, for discrete actions (Christodoulou 2019, arXiv 1910.07207)"
+    METRICS = (
+        Metric("policy_loss", "policy loss", form="+.4f"),
+        Metric("critic_loss", "mean squared error of both critics"),
+        Metric("entropy", "entropy (nats)", form=".3f"),
+        Metric("temperature", "temperature", "exploration", ".2g"),
+        Metric("q_value", "mean Q of the actions taken", form="+.3f"),
+        Metric("value_loss", "value loss, of the head that is only shown", plotted=False),
+        Metric("replay_size", "transitions that can be sampled", "exploration", ",.0f", plotted=False),
+        Metric("policy_grad_norm", "gradient norm of the policy", "optimizer"),
+        Metric("grad_norm", "gradient norm of the critics before clipping", "optimizer"),
+        Metric("learning_rate", "learning rate", "optimizer", ".2g", plotted=False),
+    )
+
+    name: Literal["sac"] = "sac"
+    learning_starts: NonNegativeInt = 20_000
+    """Transitions that are collected before the first gradient step [sacd]."""
+    batch_size: Annotated[int, Field(ge=1, le=65_536), NUMBER] = 64
+    """Transitions of a gradient step [sacd]."""
+    polyak: Annotated[float, Field(gt=0, le=1), NUMBER] = 0.005
+    """Share of the critics in each step of the targets (Haarnoja et al. 2018, arXiv 1812.05905)."""
+    target_entropy: Probability = 0.98
+    """Of the policy, as a fraction of log A; the temperature is learned towards it [sacd]."""
+    first_temperature: Annotated[float, Field(gt=0, le=1e6), NUMBER] = 1.0
+    """At the start of the run (Haarnoja et al. 2018, arXiv 1812.05905)."""
+    value_loss_coef: NonNegative = 0.25
+    """Weight of the fit of the value that is only shown, in the loss of the policy's network."""
+
+    def passes(self, num_envs: int) -> float:
+        """See `AlgorithmSection`: three networks learn, and five more times one only goes forward."""
+        return 7 / 2 * super().passes(num_envs)
+
+
 SECTIONS: dict[str, type[AlgorithmSection]] = {
     "a2c": A2CSection,
     "ppo": PPOSection,
     "a3c": A3CSection,
     "trpo": TRPOSection,
+    "dqn": DQNSection,
+    "sac": SACSection,
 }
 DEFAULT = "a2c"
 

@@ -26,16 +26,14 @@ from pydantic import BaseModel, ValidationError
 from rich.table import Table
 
 from a2c.algorithms.algorithm import build_algorithm
-from a2c.algorithms.sections import AlgorithmSection
 from a2c.analysis.timed_loop import Clock, Loop, clocks_on, wait_for
 from a2c.config import Config, UserError, dotted, dump_config
 from a2c.data.collector import build_collector
 from a2c.envs import make_env_groups, make_simulator, share_of_group
 from a2c.envs.vector import Simulator
-from a2c.execution.machine import processor, stay_on
+from a2c.execution.machine import processor, stay_on, versions
 from a2c.execution.runtime import parts_of, setup, stream_seed
 from a2c.reading import LARGEST_TEXT, read_bytes
-from a2c.run.checkpoint import versions
 from a2c.run.files import write_result
 from a2c.run.metrics import Counters, Writers
 
@@ -110,6 +108,7 @@ def run_bench(config: Config, *, steps: int | None = None, on_round: Callable[[]
     updates = _updates_per_chunk(config, steps)
     if config.runtime.strategy != "none":
         raise UserError("a2c bench times one learner; leave runtime.strategy out (benchmarks/workers.py has several).")
+    config = config.model_copy(update={"algorithm": config.algorithm.warmed_up()})
     parts = parts_of(config)
     setup(config.runtime, parts=parts)
     with (
@@ -123,7 +122,7 @@ def run_bench(config: Config, *, steps: int | None = None, on_round: Callable[[]
         algorithm.trace()
         plain.run(WARM_UP_UPDATES)
         peak_memory, memory = _peak_memory(), _memory()
-        flops = flops_per_step(algorithm.policy.model, config.algorithm)
+        flops = flops_per_step(algorithm.policy.model, config)
         clock = Clock()
         rounds = tuple(_rounds(plain, clocked, clock, updates, flops, on_round))
         middle = _medians(rounds)
@@ -199,16 +198,18 @@ def forward_flops(model: keras.Model) -> list[int]:
     return [2 * prod(layer.kernel.shape) * prod(layer.output.shape[1:-1]) for layer in layers]
 
 
-def flops_per_step(model: keras.Model, algorithm: AlgorithmSection) -> float:
+def flops_per_step(model: keras.Model, config: Config) -> float:
     """Floating-point operations of acting and learning, for one agent step.
 
-    The forward pass runs once for acting and once in each pass of learning, and on one more observation every T steps.
+    The forward pass runs once for acting and once in each pass of learning, and on one more observation every T steps
+    if that is valued.
     The backward pass runs on the T steps only. It costs twice the forward pass, for the gradients of inputs and of
     kernels; observations need no gradient.
     """
     layers = forward_flops(model)
     forward, backward = sum(layers), 2 * sum(layers) - layers[0]
-    return forward + forward / algorithm.rollout_length + algorithm.passes * (forward + backward)
+    bootstrap = forward / config.algorithm.rollout_length if config.algorithm.BOOTSTRAPS else 0.0
+    return forward + bootstrap + config.algorithm.passes(config.env.num_envs) * (forward + backward)
 
 
 def matrix_rate(precision: str) -> float:

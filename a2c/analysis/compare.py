@@ -32,9 +32,9 @@ from a2c.analysis.studies.question import QuestionResult
 from a2c.config import Config, UserError, dump_config, env_slug, load_config
 from a2c.config.yaml_loader import load_yaml
 from a2c.envs import make_vec_env
+from a2c.execution.machine import versions
 from a2c.execution.runtime import INEXACT_PASSES
 from a2c.reading import read_text
-from a2c.run.checkpoint import versions
 from a2c.run.files import make_folder, make_folders, remove, write_atomically
 from a2c.run.view import View
 

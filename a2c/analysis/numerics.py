@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -116,7 +116,7 @@ def find_where(eager: Algorithm, graph: Algorithm, rollouts: Iterable[Rollout], 
     first_update: tuple[Any, ...] | None = None
     updates = 0
     for updates, rollout in enumerate(rollouts, 1):
-        before = snapshot(eager), snapshot(graph)
+        before = _state(eager), _state(graph)
         eager.update(rollout, updates - 1)
         graph.update(rollout, updates - 1)
         first_update = first_update or (rollout, before)
@@ -129,22 +129,40 @@ def find_where(eager: Algorithm, graph: Algorithm, rollouts: Iterable[Rollout], 
     return _look_closer(eager, graph, rollout, before, tamper, None, updates, [])
 
 
+class _State(NamedTuple):
+    """All that determines what an algorithm makes of a rollout."""
+
+    variables: dict[str, np.ndarray]
+    memory: dict[str, np.ndarray]
+
+
+def _state(algorithm: Algorithm) -> _State:
+    return _State(snapshot(algorithm), {} if algorithm.memory is None else algorithm.memory.state())
+
+
+def _go_back(algorithm: Algorithm, state: _State) -> None:
+    """To a state at the start of an update; the rows that the update remembered since are written again by the next."""
+    restore(algorithm, state.variables)
+    if algorithm.memory is not None:
+        algorithm.memory.restore(state.memory)
+
+
 def _look_closer(
     eager: Algorithm,
     graph: Algorithm,
     rollout: Rollout,
-    before: tuple[dict[str, np.ndarray], dict[str, np.ndarray]],
+    before: tuple[_State, _State],
     tamper: Tamper | None,
     number: int | None,
     updates: int,
     differing: list[str],
 ) -> Where:
     made = 0 if number is None else number - 1
-    restore(graph, before[1])
+    _go_back(graph, before[1])
     graph.update(rollout, made)
     unobserved = snapshot(graph)
-    restore(eager, before[0])
-    restore(graph, before[1])
+    _go_back(eager, before[0])
+    _go_back(graph, before[1])
     of_eager = observe(eager, rollout, made, "eager")
     of_graph = observe(graph, rollout, made, "graph", tamper)
     stages = tuple(compare_arrays(name, of_eager[name], of_graph[name]) for name in of_eager)
@@ -241,7 +259,7 @@ def variable_groups(algorithm: Algorithm) -> dict[str, np.ndarray]:
             if name == "model":
                 groups.setdefault("weights", []).append(variable.numpy())
             elif len(variable.shape) > 0:
-                groups.setdefault(variable.name.rsplit("_", 1)[1], []).append(variable.numpy())
+                groups.setdefault(variable.name.rpartition("_")[2], []).append(variable.numpy())
     return {name: np.concatenate([array.ravel() for array in arrays]) for name, arrays in groups.items()}
 
 
@@ -268,8 +286,9 @@ def restore(algorithm: Algorithm, values: dict[str, np.ndarray]) -> None:
 def _named_variables(algorithm: Algorithm) -> list[tuple[str, Any]]:
     groups = dict(algorithm.variables)
     weights = [(f"weight {weight.path}", weight) for weight in groups.pop("model")]
-    kinds = {name: "slot" if name == "optimizer" else name for name in groups}
-    return [*((f"{kinds[name]} {slot.name}", slot) for name, slots in groups.items() for slot in slots), *weights]
+    slots = [(f"slot {slot.name}", slot) for slot in groups.pop("optimizer", [])]
+    others = [(f"{name} {i}: {v.name}", v) for name, group in groups.items() for i, v in enumerate(group)]
+    return [*slots, *others, *weights]
 
 
 def differing_names(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> list[str]:

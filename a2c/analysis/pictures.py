@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
 
 from a2c.analysis.compare import Comparison
 from a2c.analysis.convergence import Convergence, RunResult
@@ -74,6 +75,7 @@ def _draw_curves(found: Convergence) -> Figure:
                 axes.axhline(found.thresholds[env], color="grey", lw=0.8, ls="--")
         by_steps.set_ylabel(f"{plain(env)}: mean return of the last 100 games")
         by_steps.set_xlabel("agent steps")
+        by_steps.xaxis.set_major_formatter(EngFormatter(sep=" "))
         by_time.set_xlabel("minutes")
         by_steps.legend(fontsize=8, title="median, and the middle half of the seeds", title_fontsize=8)
     return figure

@@ -19,6 +19,7 @@ from typing import Any
 
 from a2c.analysis.jobs import POLL_SECONDS, Job, Place, Process, end
 from a2c.config import UserError
+from a2c.execution.machine import versions
 from a2c.run.files import create
 
 JOIN_SECONDS = 30.0  # until a cluster counts as absent
@@ -35,7 +36,7 @@ try:
 except Exception as error:
     sys.exit(" ".join(str(error).split()).partition(". ")[0])
 """
-TELL_VERSIONS = "import json; from a2c.run.checkpoint import versions; print(json.dumps(versions()))"
+TELL_VERSIONS = "import json; from a2c.execution.machine import versions; print(json.dumps(versions()))"
 
 
 class Cluster(Place):
@@ -153,10 +154,6 @@ def _refuse_absent(address: str) -> None:
 
 
 def _refuse_unfit(node: str, found: Any) -> None:
-    from a2c.run.checkpoint import (
-        versions,  # not at the top: Ray's workers import this file, and should not import TensorFlow
-    )
-
     if isinstance(found, str):
         raise UserError(
             f"The node {node} cannot run these jobs: {found}; every node needs a2c installed, and the current folder "

@@ -20,7 +20,7 @@ from a2c.analysis.statistics import MIN_SEEDS, PairedComparison
 from a2c.analysis.studies.bandit import BanditResult
 from a2c.analysis.studies.question import QuestionResult
 from a2c.config import printable_lines
-from a2c.run.checkpoint import versions
+from a2c.execution.machine import versions
 from a2c.run.files import write_atomically
 
 SHOWN_STAGES = 12  # of the differing ones, in the table

@@ -45,7 +45,7 @@ from a2c.cli.options import (
 )
 from a2c.cli.places import place_of
 from a2c.config import UserError, load_config
-from a2c.quiet import quietly
+from a2c.quiet import fast
 from a2c.run.files import check_exists
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def eval_(
     episodes: Episodes = None,
     protocol: Annotated[
         Protocol | None,
-        typer.Option(help="deepmind: 30 no-ops; machado: sticky actions 0.25. Default: as it was trained."),
+        typer.Option(help="deepmind: 0 to 29 no-ops; machado: sticky actions 0.25. Default: as it was trained."),
     ] = None,
     greedy: Greedy = None,
     seed: EvaluationSeed = None,
@@ -83,7 +83,7 @@ def eval_(
     check_target(json_file)
     for path in paths:
         check_exists(path)
-    evaluation, lookup = quietly("a2c.evaluation.evaluate"), quietly("a2c.run.lookup")
+    evaluation, lookup = fast("a2c.evaluation.evaluate"), fast("a2c.run.lookup")
     runs = list(dict.fromkeys(run for path in paths for run in lookup.find_runs(path)))
     environment = {"env_id": env, "protocol": protocol}
     defaults: dict[Path, int] = {}
@@ -136,7 +136,7 @@ def compare(
         raise UserError("--loop takes seconds and runs here; leave --cluster out.")
     for env_id in env or ():
         check_env(env_id)
-    comparing, report = quietly("a2c.analysis.compare"), quietly("a2c.analysis.report")
+    comparing, report = fast("a2c.analysis.compare"), fast("a2c.analysis.report")
     try:
         with place_of(cluster) as place:
             request = comparing.Request(
@@ -150,7 +150,7 @@ def compare(
                 jobs=jobs or place.cpus,
                 place=place,
                 folder=out_dir,
-                view=quietly("a2c.run.view").ConsoleView(out),
+                view=fast("a2c.run.view").ConsoleView(out),
             )
             if eager:
                 result = comparing.compare_modes(request, [part.value for part in only or ComparisonPart])
@@ -184,9 +184,9 @@ def bench(
     """Time the training loop: how fast, where the time goes, how near to the floor of this machine."""
     check_target(json_file)
     overrides = {"algorithm.name": algorithm, "runtime.mode": mode_of(eager, mode)}
-    settings, source = load_config(config=config, env_id=env, overrides=overrides, assignments=set_ or [])
+    settings, source = load_config(config=config, env_id=env, overrides=overrides, assignments=set_ or [], tell=say)
     check_env(settings.env.id)
-    benching = quietly("a2c.analysis.bench")
+    benching = fast("a2c.analysis.bench")
     then = None if compare_to is None else benching.read_bench(compare_to)
     with progress_view().part("timing", benching.ROUNDS) as part:
         now = benching.run_bench(settings, steps=steps, on_round=part.advance)

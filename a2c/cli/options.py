@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from decimal import Decimal
 from pathlib import Path
@@ -12,6 +13,7 @@ import typer
 from a2c.algorithms.sections import SECTIONS
 from a2c.config import UserError, keys_of_all_algorithms, preset_names, shown
 from a2c.extensions import is_extension, trust
+from a2c.games import TOYS, game_names
 from a2c.run.files import try_writing
 
 OnNanChoice = Literal["stop", "skip"]
@@ -22,9 +24,6 @@ StrategyChoice = Literal["none", "mirrored", "multiworker"]
 
 def complete_env(incomplete: str) -> list[str]:
     """Shell completion of games and toys."""
-    from a2c.envs import game_names
-    from a2c.envs.toy import TOYS
-
     return [name for name in [*game_names(), *TOYS] if name.lower().startswith(incomplete.lower())]
 
 
@@ -54,6 +53,17 @@ def number_of_steps(text: str | int) -> int:
     return int(number)
 
 
+def score(text: str | float) -> float:
+    """Parse a finite number."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise typer.BadParameter(f"{shown(text)} is not allowed: it should be a finite number, such as 18 or -0.5")
+    return number
+
+
 def steps_option(help_: str) -> Any:
     """The option --steps."""
     return typer.Option("--steps", parser=number_of_steps, metavar="N", help=help_)
@@ -74,6 +84,14 @@ TrustedAlgorithm = Annotated[
 ]
 TrustedModel = Annotated[
     str | None, typer.Option("--model", help="Its network; must be said if it is module:builder, since that runs code.")
+]
+StopAt = Annotated[
+    float | None,
+    typer.Option("--stop-at", parser=score, metavar="SCORE", help="Stop when the last 100 games average so much."),
+]
+InitFrom = Annotated[
+    Path | None,
+    typer.Option(metavar="RUN|FILE", help="Start with the network of another run or checkpoint; all else is fresh."),
 ]
 OnNan = Annotated[
     OnNanChoice | None,
@@ -140,7 +158,7 @@ ConfigOption = Annotated[
     str | None,
     typer.Option(
         "--config",
-        help="A preset's name or a YAML file. Default: the game's own preset, else atari.",
+        help="A preset's name or a YAML file. Default: the game's own, else atari; for what is no game, vector.",
         autocompletion=complete_config,
     ),
 ]

@@ -26,7 +26,7 @@ from a2c.cli.options import (
     trust_named,
 )
 from a2c.config import UserError
-from a2c.quiet import quietly
+from a2c.quiet import fast
 from a2c.run.files import check_exists
 
 NAMES = ("game", "algorithm", "seed", "steps", "%", "return", "best", "steps/s", "state", "changed")  # of columns
@@ -168,7 +168,7 @@ def export(
     """Write the network for other programs, as SavedModel and ONNX, checked, with a card."""
     trust_named(algorithm, model)
     check_exists(path)
-    exporting = quietly("a2c.export.export")
+    exporting = fast("a2c.export.export")
     with err.status("exporting"):
         written = exporting.export(
             path, out=out_dir, formats=[each.value for each in format_ or ()], env_id=env, warn=warn
@@ -176,9 +176,9 @@ def export(
     if as_json:
         out.print_json(json.dumps(written.card), ensure_ascii=True)
         return
-    table = Table("file", "compared with", "probabilities", "value", "allowed", box=None, header_style="bold")
+    table = Table("file", "compared with", "actions", "value", "allowed", box=None, header_style="bold")
     for check in written.card["checks"]:
-        differences = (f"{check[name]:.1e}" for name in ("probabilities", "value"))
+        differences = (f"{check[name]:.1e}" for name in ("actions", "value"))
         table.add_row(check["file"], check["compared_with"], *differences, f"{check['tolerance']:g}")
     say("Largest differences of the files, loaded again, on observations of games the agent played:")
     out.print(table)
@@ -198,7 +198,7 @@ def watch(
     seed: EvaluationSeed = None,
     saliency: Annotated[
         Literal["value", "policy"] | None,
-        typer.Option(help="Dye the places that move the value, or the chosen action's probability (policy)."),
+        typer.Option(help="Dye the places that move the value, or the chosen action's probability or Q (policy)."),
     ] = None,
     terminal: Annotated[
         bool, typer.Option("--terminal", help="Play it here as fast as it is, and write no video.")
@@ -223,11 +223,11 @@ def watch(
     if terminal and out_path is not None:
         raise UserError("--terminal writes no video, so --out has no meaning there; give one of them.")
     check_exists(path)
-    watching = quietly("a2c.show.watch")
+    watching = fast("a2c.show.watch")
     request = watching.Request(path, env, episode, episodes, greedy, seed, saliency)
     view = progress_view(transient=True)
     if terminal:
-        screen = quietly("a2c.show.terminal").Screen(sys.stdout)
+        screen = fast("a2c.show.terminal").Screen(sys.stdout)
         watched = watching.play_in_terminal(request, screen, view=view, warn=warn)
     else:
         watched = watching.make_video(request, out_path, view=view, warn=warn)

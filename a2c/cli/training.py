@@ -7,7 +7,7 @@ import signal
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -21,6 +21,7 @@ from a2c.cli.options import (
     ConfigOption,
     Eager,
     EnvOption,
+    InitFrom,
     Jobs,
     ModelOption,
     ModeOption,
@@ -30,6 +31,7 @@ from a2c.cli.options import (
     RayCluster,
     Seeds,
     Steps,
+    StopAt,
     Strategy,
     TrustedAlgorithm,
     TrustedEnv,
@@ -40,7 +42,7 @@ from a2c.cli.options import (
 )
 from a2c.cli.places import place_of
 from a2c.config import Config, UserError, changed, env_slug, load_config
-from a2c.quiet import quietly
+from a2c.quiet import fast
 from a2c.run.files import check_exists, check_folder, check_writable
 
 if TYPE_CHECKING:
@@ -64,6 +66,8 @@ def train(
     strategy: Strategy = None,
     set_: Assignments = None,
     on_nan: OnNan = None,
+    init_from: InitFrom = None,
+    stop_at: StopAt = None,
     resume: AutoResume = False,
     quiet: Quiet = False,
 ) -> None:
@@ -79,26 +83,31 @@ def train(
         "runtime.strategy": strategy,
         "optimizer.on_nan": on_nan,
     }
-    settings, source = load_config(config=config, env_id=env, overrides=overrides, assignments=set_ or [])
+    tell = _nothing if quiet else say
+    settings, source = load_config(config=config, env_id=env, overrides=overrides, assignments=set_ or [], tell=tell)
     check_env(settings.env.id)
+    if init_from is not None and settings.runtime.strategy != "multiworker":  # else the chief reads it
+        check_exists(init_from)
     if seeds is not None:
+        _check_single(init_from, stop_at)
         _train_seeds(settings, seeds, run_dir, jobs, cluster, quiet=quiet)
         return
     if jobs is not None or cluster is not None:
         raise UserError("--jobs and --cluster are for several runs; give --seeds too, or leave them out.")
     if resume and run_dir is not None and any(run_dir.glob("checkpoints/*.npz")):
-        stored = _stored_config(run_dir, settings.env.id if config or env or algorithm or model or set_ else None)
+        named = bool(config or env or algorithm or model or set_)
+        stored = _stored_config(run_dir, settings.env.id if named else None)
         total = settings.total_env_steps if _gives_steps(steps, set_) else stored.total_env_steps
-        if not (config or env or algorithm or model or seed is not None or eager or mode or set_):
-            given = {key: overrides[key] for key in ("runtime.strategy", "optimizer.on_nan")}
-            settings = changed(stored, given)
-        _resume(changed(settings, {"total_env_steps": total}), run_dir, quiet=quiet)
+        if not (named or seed is not None or eager or mode):
+            settings = changed(stored, {key: overrides[key] for key in ("runtime.strategy", "optimizer.on_nan")})
+        _resume(changed(settings, {"total_env_steps": total}), run_dir, stop_at, quiet=quiet)
         return
     run_dir = run_dir or _default_run_dir(settings, str(settings.seed))
     if settings.runtime.strategy != "multiworker":  # with multiworker, perhaps only the chief has the folder
         check_folder(run_dir, resume=False)
     headline = f"{settings.env.id} with the recipe {source!r}, seed {settings.seed}, in {run_dir}"
-    _run(settings, run_dir, headline, resume=False, quiet=quiet)
+    headline += "" if init_from is None else f", with the network of {init_from}"
+    _run(settings, run_dir, headline, stop_at=stop_at, init_from=init_from, quiet=quiet)
 
 
 def resume(
@@ -107,6 +116,7 @@ def resume(
     algorithm: TrustedAlgorithm = None,
     model: TrustedModel = None,
     steps: NewTotal = None,
+    stop_at: StopAt = None,
     on_nan: OnNan = None,
     quiet: Quiet = False,
 ) -> None:
@@ -115,7 +125,7 @@ def resume(
         raise UserError(f"{run} is a file; name the run's folder.")
     trust_named(algorithm, model)
     changes = {"total_env_steps": steps, "optimizer.on_nan": on_nan}
-    _resume(changed(_stored_config(run, env), changes), run, quiet=quiet)
+    _resume(changed(_stored_config(run, env), changes), run, stop_at, quiet=quiet)
 
 
 def launch(
@@ -137,7 +147,7 @@ def launch(
 def _train_seeds(
     config: Config, seeds: int, folder: Path | None, jobs: int | None, cluster: str | None, *, quiet: bool
 ) -> None:
-    training, view = quietly("a2c.analysis.seeds"), quietly("a2c.run.view")
+    training, view = fast("a2c.analysis.seeds"), fast("a2c.run.view")
     numbers = range(config.seed, config.seed + seeds)
     folder = folder or _default_run_dir(config, f"{numbers[0]}-{numbers[-1]}")
     check_writable(folder)
@@ -159,12 +169,24 @@ def _train_seeds(
     out.print(table)
     runs = shlex.quote(str(folder / "runs"))
     say(f"Saved in {runs}. Play whole games with each of them, and draw them as one curve:")
-    say(f"  {quietly('a2c.run.lookup').command_for('eval', folder / 'runs', config)}", f"  a2c plot {runs}/*")
+    say(f"  {fast('a2c.run.lookup').command_for('eval', folder / 'runs', config)}", f"  a2c plot {runs}/*")
 
 
-def _run(config: Config, run_dir: Path, headline: str, *, resume: bool, quiet: bool) -> None:
-    training = quietly("a2c.run.training")
-    summary = training.train(config, run_dir, resume=resume, progress=_progress(headline, quiet=quiet), warn=warn)
+def _check_single(*options: Any) -> None:
+    if any(option is not None for option in options):
+        raise UserError("--init-from and --stop-at are for a single run; leave --seeds or them out.")
+
+
+def _nothing(text: str) -> None:
+    """Say nothing."""
+
+
+def _run(config: Config, run_dir: Path, headline: str, *, stop_at: float | None, quiet: bool, **how: Any) -> None:
+    progress = _progress(headline, quiet=quiet)
+    progress.announce()
+    training = fast("a2c.run.training")
+    callbacks = [] if stop_at is None else [fast("a2c.run.callbacks").StopAt(stop_at)]
+    summary = training.train(config, run_dir, callbacks=callbacks, progress=progress, warn=warn, **how)
     if summary.signal in (signal.SIGHUP, signal.SIGPIPE):
         drop_output()  # nobody can read it any more
     if not quiet and summary.is_chief:
@@ -174,21 +196,21 @@ def _run(config: Config, run_dir: Path, headline: str, *, resume: bool, quiet: b
 
 
 def _progress(headline: str, *, quiet: bool) -> Progress:
-    progress = quietly("a2c.run.progress")
+    progress = import_module("a2c.run.progress")
     if quiet:
         return progress.Progress()  # type: ignore[no-any-return]
     view = progress.LiveProgress if out.is_terminal and not out.is_dumb_terminal else progress.PlainProgress
     return view(out, headline)  # type: ignore[no-any-return]
 
 
-def _resume(config: Config, run_dir: Path, *, quiet: bool) -> None:
+def _resume(config: Config, run_dir: Path, stop_at: float | None, *, quiet: bool) -> None:
     headline = f"{config.env.id}: resuming {run_dir} to {config.total_env_steps:,} steps"
-    _run(config, run_dir, headline, resume=True, quiet=quiet)
+    _run(config, run_dir, headline, stop_at=stop_at, quiet=quiet, resume=True)
 
 
 def _stored_config(run_dir: Path, env_id: str | None) -> Config:
     check_exists(run_dir)
-    lookup = quietly("a2c.run.lookup")
+    lookup = fast("a2c.run.lookup")
     saved = lookup.find_checkpoint(run_dir)
     lookup.check_trust(saved, env_id)
     return saved.config  # type: ignore[no-any-return]
@@ -210,9 +232,10 @@ def _print_summary(summary: TrainSummary) -> None:
     say(f"{counters.env_steps:,} steps, {counters.updates:,} updates, {counters.seconds / 60:.1f} minutes: {score}.")
     if summary.evaluation is not None:
         print_evaluation(summary.evaluation)
-    if summary.signal is not None:
-        command = quietly("a2c.run.lookup").resume_command(summary.run_dir, summary.config)
-        say("Stopped and saved. Resume with:", f"  {command}")
-    else:
-        command = quietly("a2c.run.lookup").command_for("eval", summary.run_dir, summary.config)
+    lookup = fast("a2c.run.lookup")
+    if summary.signal is not None or summary.stopped_by is not None:
+        by = f" by {summary.stopped_by}" if summary.stopped_by is not None else ""
+        say(f"Stopped{by} and saved. Resume with:", f"  {lookup.resume_command(summary.run_dir, summary.config)}")
+    if summary.signal is None:
+        command = lookup.command_for("eval", summary.run_dir, summary.config)
         say(f"Saved in {summary.run_dir}. Play whole games with it:", f"  {command}")

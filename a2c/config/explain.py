@@ -21,6 +21,9 @@ SOURCES = {
     "[ale]": "ALE's AtariPreprocessing as Gymnasium documents it",
     "[a3c]": "Mnih et al. 2016, arXiv 1602.01783",
     "[trpo]": "Schulman et al. 2015, arXiv 1502.05477, appendix C",
+    "[dqn]": "Mnih et al. 2015, doi 10.1038/nature14236",
+    "[sacd]": "Christodoulou 2019, arXiv 1910.07207",
+    "[rainbow]": "Hessel et al. 2018, arXiv 1710.02298",
 }
 
 

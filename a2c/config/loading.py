@@ -6,6 +6,7 @@ Later sources win: the default in `schema`, the preset or file, the command line
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,14 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from a2c.algorithms.sections import DEFAULT, SECTIONS, AlgorithmSection, section_named
+from a2c.algorithms.section import AlgorithmSection
+from a2c.algorithms.sections import DEFAULT, SECTIONS, section_named
 from a2c.config.messages import allowed, nearest, shown
 from a2c.config.schema import Config, EnvConfig, all_keys, sections
 from a2c.config.types import Section, UserError
 from a2c.config.yaml_loader import load_yaml
 from a2c.extensions import is_extension, trust
+from a2c.games import TOYS, atari_game, canonical_id, gymnasium_id
 from a2c.reading import read_text
 
 # The version of the keys' meaning, which a run writes into its config.yaml; CHANGES says what each version changed.
@@ -38,15 +41,17 @@ def load_config(
     env_id: str | None = None,
     overrides: dict[str, Any] | None = None,
     assignments: tuple[str, ...] | list[str] = (),
+    tell: Callable[[str], None] = lambda text: None,
 ) -> tuple[Config, str]:
     """Build the configuration of a run.
 
     Args:
         config: a preset's name or a YAML file. Default: the game's own preset for the algorithm if there is one, else
-            the algorithm's own, which is `atari` for the default algorithm.
+            the algorithm's own, which is `atari` for the default algorithm, and `vector` for what is no game.
         env_id: the environment; wins over the file's.
         overrides: dotted keys to values, from flags; None values are ignored.
         assignments: `section.key=value` texts; they win over everything else.
+        tell: called with a sentence about what the id of the environment means, if it is one of Gymnasium's for Atari.
 
     Returns:
         The configuration, and the name of the preset or file it came from.
@@ -67,7 +72,26 @@ def load_config(
     if is_extension(algorithm):
         _keep_what_it_has(values, str(algorithm))
     _assign_all(values, given, where="the options given")
-    return build_config(values, where=source), source
+    built = build_config(values, where=source)
+    _tell_of_id(values, built.env, tell)
+    return built, source
+
+
+def _tell_of_id(values: dict[str, Any], env: EnvConfig, tell: Callable[[str], None]) -> None:
+    """Say which settings a Gymnasium id of an Atari game stands for, and which of its own are not used."""
+    given = (values.get("env") or {}).get("id")
+    if given is None or (own := gymnasium_id(given)) is None:
+        return
+    unused = []
+    if env.sticky_action_probability != own.sticky_action_probability:
+        unused.append(f"sticky actions {own.sticky_action_probability}")
+    if f"{env.frame_skip}" != own.frames:
+        unused.append(f"frames {own.frames}")
+    text = (
+        f"{given} is {env.id} with env.sticky_action_probability={env.sticky_action_probability} and "
+        f"env.frame_skip={env.frame_skip}"
+    )
+    tell(f"{text}; in Gymnasium: {', '.join(unused)}." if unused else f"{text}.")
 
 
 def build_config(values: Any, *, where: str) -> Config:
@@ -147,7 +171,7 @@ def _presets_folder() -> Path:
 
 def _read_source(config: str | Path | None, env_id: Any, algorithm: Any) -> tuple[str, dict[str, Any]]:
     if config is None:
-        config = _default_preset(env_slug(str(EnvConfig().id if env_id is None else env_id)), algorithm)
+        config = _default_preset(str(EnvConfig().id if env_id is None else env_id), algorithm)
     text = str(config)
     if text in preset_names():
         return text, read_config_file(_presets_folder() / f"{text}.yaml")
@@ -170,13 +194,15 @@ def _keep_what_it_has(values: dict[str, Any], algorithm: str) -> None:
         values["algorithm"] = {key: value for key, value in section.items() if key in fields}
 
 
-def _default_preset(env: str, algorithm: Any) -> str:
-    """The game's own preset if there is one for this algorithm, else the algorithm's.
+def _default_preset(env_id: str, algorithm: Any) -> str:
+    """The environment's own preset if there is one for this algorithm, else that of its kind, else the algorithm's.
 
     That of the default algorithm is `atari`; a user's own algorithm uses the same presets.
     """
     is_default = algorithm in (None, DEFAULT) or is_extension(algorithm)
-    own = [env, "atari"] if is_default else [f"{env}-{algorithm}", str(algorithm)]
+    env_id = canonical_id(env_id)
+    kinds = [env_slug(env_id) if atari_game(env_id) or env_id in TOYS else "vector"]
+    own = kinds if is_default else [*(f"{kind}-{algorithm}" for kind in kinds), str(algorithm)]
     return next((name for name in own if name in preset_names()), "atari")
 
 
@@ -205,9 +231,11 @@ def read_run_config(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def bring_up_to_date(values: dict[str, Any]) -> None:
-    """Add the keys that an older run lacks, with the value that applied then."""
+    """Add the keys that an older run lacks, with the value that applied then; its id did not decide any."""
     if isinstance(env := values.get("env"), dict):
         env.setdefault("fire_on_life_loss", False)
+        if isinstance(env.get("id"), str):
+            env["id"] = canonical_id(env["id"])
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:

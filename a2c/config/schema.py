@@ -9,9 +9,22 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, model_validator
 
-from a2c.algorithms.sections import DEFAULT, A2CSection, AlgorithmSection, section_named
-from a2c.config.types import LAYERS, NUMBER, NonNegative, NonNegativeInt, PositiveInt, Probability, Section, Size, Text
+from a2c.algorithms.section import AlgorithmSection
+from a2c.algorithms.sections import DEFAULT, A2CSection, section_named
+from a2c.config.types import (
+    LAYERS,
+    NUMBER,
+    NonNegative,
+    NonNegativeInt,
+    PositiveInt,
+    Probability,
+    Section,
+    Size,
+    Text,
+    UserError,
+)
 from a2c.extensions import is_extension
+from a2c.games import canonical_id, gymnasium_id, is_ram_id
 
 
 class EnvConfig(Section):
@@ -49,6 +62,21 @@ class EnvConfig(Section):
     """Atari: after so many steps the next episode starts from a new seed; 0 = every episode does."""
     max_frames_per_episode: Annotated[int, Field(ge=1, le=2**31 - 1), NUMBER] = 108_000
     """A game is cut after so many: 30 minutes at 60 frames a second [ale]."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_the_id_says(cls, values: Any) -> Any:
+        """Store the id in its one form; what a Gymnasium id means is the default of the keys that are not given."""
+        if not isinstance(values, dict) or not isinstance(given := values.get("id"), str):
+            return values
+        if is_ram_id(given):
+            game = canonical_id(given.replace("-ram", "", 1))
+            raise UserError(
+                f"env.id={given} shows the memory of the console, and only pictures are played here; use {game}, "
+                f"ALE/{game}-v5 or {game}NoFrameskip-v4."
+            )
+        own = gymnasium_id(given)
+        return {**(own.settings() if own else {}), **values, "id": canonical_id(given)}
 
 
 NETWORKS = ("auto", "nature", "small", "impala", "mlp")

@@ -27,12 +27,13 @@ class RolloutCollector:
     rollout, without waiting for the others. The rollout does not depend on their speeds.
 
     Args:
-        envs: the environments; all are reset here.
+        envs: the environments.
         explore: (observations [b, *obs], seed [2] int64) -> (actions [b] int32, other arrays to store [b, ...]
             float32).
         says: the shape [...] of each array that `explore` returns besides the actions, by name.
         rollout_length: T.
         action_seed: the stream of action draws; draw k of group g uses (action_seed xor g, k).
+        observations: [B, *obs] of the environments' reset; by default they are reset here.
 
     Attributes:
         latest: the last rollout; None before the first.
@@ -46,6 +47,7 @@ class RolloutCollector:
         *,
         rollout_length: int,
         action_seed: int,
+        observations: np.ndarray | None = None,
     ) -> None:
         self.envs = envs
         self.explore = explore
@@ -56,7 +58,7 @@ class RolloutCollector:
         self._all = envs if isinstance(envs, VecEnvGroups) else VecEnvGroups([Group(envs)])
         self.groups = self._all.groups
         self._draws = [0] * len(self.groups)
-        self.observations = envs.reset()
+        self.observations = envs.reset() if observations is None else observations
         self._interrupted = threading.Event()
 
     def collect(self) -> tuple[Rollout, list[tuple[int, Episode]]]:
@@ -201,8 +203,10 @@ class Played(NamedTuple):
     cut: list[tuple[int, int, np.ndarray]]  # row, column and true last observation of each truncated row
 
 
-def build_collector(config: Config, envs: VecEnv | VecEnvGroups, policy: Any) -> RolloutCollector:
-    """The collector of a configuration, for a `Policy`.
+def build_collector(
+    config: Config, envs: VecEnv | VecEnvGroups, policy: Any, observations: np.ndarray | None = None
+) -> RolloutCollector:
+    """The collector of a configuration, for a `Policy`; see `RolloutCollector`.
 
     Raises:
         UserError: if a rollout does not fit the machine's memory.
@@ -214,4 +218,5 @@ def build_collector(config: Config, envs: VecEnv | VecEnvGroups, policy: Any) ->
         policy.says,
         rollout_length=config.algorithm.rollout_length,
         action_seed=stream_seed(config.seed, "actions"),
+        observations=observations,
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
 
-from a2c.config import EnvConfig
-from a2c.envs.games import Game, atari_game, game_names, games, human_normalized, published_a2c
+from a2c.config import EnvConfig, build_config
 from a2c.envs.groups import Group, VecEnvGroups
 from a2c.envs.vector import Simulator, VecEnv, episode_seed
 from a2c.execution.machine import core_numbers
+from a2c.games import Game, atari_game, game_names, games, human_normalized, published_a2c
 
 if TYPE_CHECKING:
     from a2c.envs.gymnasium import ScalarEnvs
@@ -109,10 +109,11 @@ def check_env(env_id: str) -> None:
     Raises:
         UserError: if not.
     """
+    config = build_config({"env": {"id": env_id, "num_envs": 1}}, where="--env").env
     if atari_game(env_id) is None and ":" not in env_id:
         from a2c.envs.gymnasium import registered_envs
 
-        registered_envs(EnvConfig(id=env_id, num_envs=1)).close()
+        registered_envs(config).close()
 
 
 def is_native(config: EnvConfig) -> bool:

@@ -10,9 +10,9 @@ from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode
 
 from a2c.config import EnvConfig
-from a2c.envs.games import Game
 from a2c.envs.vector import Outcome
 from a2c.execution.machine import allowed_cores
+from a2c.games import Game
 
 ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # otherwise the emulator prints a banner
 

@@ -16,10 +16,10 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 from gymnasium.wrappers import AtariPreprocessing, FlattenObservation, FrameStackObservation, TransformObservation
 
+import a2c.envs.toy  # noqa: F401 (registers the toys)
 from a2c.config import EnvConfig, UserError, env_slug, nearest
-from a2c.envs.games import Game, game_names
-from a2c.envs.toy import TOYS
 from a2c.envs.vector import Outcome
+from a2c.games import TOYS, Game, game_names
 
 Env = gym.Env[Any, Any]
 FPS = 30.0  # if the environment does not name its own

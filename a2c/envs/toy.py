@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-TOYS = {"Catch": "a2c/Catch-v0", "Bandit": "a2c/Bandit-v0", "Chain": "a2c/Chain-v0"}
+from a2c.games import TOYS
 
 Reset = tuple[np.ndarray, dict[str, Any]]
 Step = tuple[np.ndarray, float, bool, bool, dict[str, Any]]

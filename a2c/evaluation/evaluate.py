@@ -14,9 +14,10 @@ from a2c.algorithms.policy import Policy
 from a2c.config import Config, UserError, shown
 from a2c.data.rollout import Episode
 from a2c.envs import VecEnv, atari_game, human_normalized, make_vec_env, published_a2c
-from a2c.evaluation.scores import PROTOCOLS, mean_interval, protocol_name, references
+from a2c.evaluation.scores import PROTOCOLS, mean_interval, noops, protocol_name, references
+from a2c.execution.machine import versions
 from a2c.execution.runtime import parts_of, setup, stream_seed
-from a2c.run.checkpoint import Saved, restored_policy, versions
+from a2c.run.checkpoint import Saved, restored_policy
 from a2c.run.files import write_result
 from a2c.run.lookup import check_trust, find_checkpoint
 from a2c.run.metrics import finite
@@ -40,7 +41,7 @@ class EvalResult:
     checkpoint: str
     env_steps: int  # of training
     seed: int
-    policy: str  # "sampled" or "greedy"
+    policy: str  # how it chose: "greedy", "sampled", "epsilon-greedy (0.01)"
     episodes: int
     mean: float
     interval: tuple[float, float] | None  # of the mean, 95 % bootstrap over games; None for fewer than 5 games
@@ -111,7 +112,9 @@ def evaluate(
             on_episode=on_episode,
             on_step=on_step,
         )
-    return _result(config, str(path), saved.env_steps, played, greedy=greedy, seed=_seed(config, seed))
+    return _result(
+        config, str(path), saved.env_steps, played, policy=way(policy, greedy=greedy), seed=_seed(config, seed)
+    )
 
 
 def games_to_play(path: str | Path, *, env_id: str | None = None, protocol: str | None = None) -> int:
@@ -133,7 +136,8 @@ def evaluate_policy(
     episodes, greedy = config.evaluation.episodes, config.evaluation.greedy
     with evaluation_envs(config, episodes, None) as envs:
         played = play(policy, envs, episodes, greedy=greedy, seed=config.seed, on_episode=on_episode, on_step=on_step)
-    return _result(config, checkpoint, env_steps, played, greedy=greedy, seed=config.seed), played
+    acts = way(policy, greedy=greedy)
+    return _result(config, checkpoint, env_steps, played, policy=acts, seed=config.seed), played
 
 
 def play(
@@ -186,6 +190,11 @@ def play(
     return sorted(played, key=lambda game: (game.episode.env_index, game.episode.number))
 
 
+def way(policy: Policy, *, greedy: bool) -> str:
+    """How a policy chooses its actions, in a word for people."""
+    return "greedy" if greedy else policy.acts
+
+
 def _load(
     path: str | Path, env_id: str | None, protocol: str | None, warn: Callable[[str], None]
 ) -> tuple[Saved, Config]:
@@ -218,7 +227,7 @@ def evaluation_envs(config: Config, episodes: int, seed: int | None) -> VecEnv:
 
 
 def _result(
-    config: Config, checkpoint: str, env_steps: int, played: list[PlayedGame], *, greedy: bool, seed: int
+    config: Config, checkpoint: str, env_steps: int, played: list[PlayedGame], *, policy: str, seed: int
 ) -> EvalResult:
     episodes = [game.episode for game in played]
     scores = np.array([episode.episode_return for episode in episodes])
@@ -229,7 +238,7 @@ def _result(
         checkpoint=checkpoint,
         env_steps=env_steps,
         seed=seed,
-        policy="greedy" if greedy else "sampled",
+        policy=policy,
         episodes=n,
         mean=float(scores.mean()),
         interval=mean_interval(scores),
@@ -237,7 +246,7 @@ def _result(
         median=float(np.median(scores)),
         minimum=float(scores.min()),
         maximum=float(scores.max()),
-        published=_published(config, greedy=greedy),
+        published=_published(config, policy),
         human_normalized=human_normalized(game, float(scores.mean())) if game else None,
         returns=tuple(episode.episode_return for episode in episodes),
         lengths=tuple(episode.length for episode in episodes),
@@ -247,11 +256,11 @@ def _result(
     )
 
 
-def _published(config: Config, *, greedy: bool) -> tuple[dict[str, Any], ...]:
+def _published(config: Config, policy: str) -> tuple[dict[str, Any], ...]:
     game = atari_game(config.env.id)
     if game is None:
         return ()
-    found = references(published_a2c(game), protocol_name(config.env), greedy=greedy)
+    found = references(published_a2c(game), protocol_name(config.env), policy)
     return tuple({"score": reference.score, **reference.source._asdict()} for reference in found)
 
 
@@ -271,7 +280,7 @@ def _protocol(config: Config, episodes: int, *, is_atari: bool) -> dict[str, Any
             "frame_skip": env.frame_skip,
             "frame_stack": env.frame_stack,
             "screen_size": env.screen_size,
-            "noop_max": env.noop_max,
+            "noops": noops(env),
             "fire_reset": env.fire_reset,
             "fire_on_life_loss": env.fire_on_life_loss,
             "max_frames_per_episode": env.max_frames_per_episode,

@@ -26,12 +26,12 @@ class Source(NamedTuple):
 
 # The environment settings of each evaluation protocol.
 PROTOCOLS: Mapping[str, Mapping[str, float]] = {
-    # Mnih et al. 2015: only the number of no-ops at the start, up to 30, is random
+    # Mnih et al. 2015: only the number of no-ops at the start is random; up to 30 there, 0 to 29 here, see `noops`
     "deepmind": {"sticky_action_probability": 0.0, "noop_max": 30, "max_frames_per_episode": 108_000},
     # Machado et al. 2018, arXiv 1709.06009
     "machado": {"sticky_action_probability": 0.25, "noop_max": 0, "max_frames_per_episode": 108_000},
 }
-# The columns of envs/atari_scores.csv, which names their sources. All are of the sampled policy.
+# The columns of a2c/atari_scores.csv, which names their sources. All are of the sampled policy.
 PUBLISHED: Mapping[str, Source] = {
     "ppo_paper_a2c_10m": Source(
         "Schulman et al. 2017, arXiv 1707.06347, Table 6", "deepmind", 10_000_000, "last 100 of training, 3 seeds"
@@ -63,16 +63,23 @@ def protocol_name(env: EnvConfig) -> str | None:
     return next(named, None)
 
 
-def references(scores: Mapping[str, float], protocol: str | None, *, greedy: bool) -> tuple[Reference, ...]:
+def noops(env: EnvConfig) -> str:
+    """How a game of Atari starts, in words: ale-py draws below `noop_max`, and counts the FIRE it begins with."""
+    return f"0 to {max(env.noop_max, 1) - 1} frames, drawn evenly, a FIRE counted"
+
+
+def references(scores: Mapping[str, float], protocol: str | None, policy: str) -> tuple[Reference, ...]:
     """The published scores comparable with ours: those of the same protocol and policy.
 
     Args:
         scores: of one game, by the columns of `PUBLISHED`.
         protocol: of our score.
-        greedy: whether our score is of the greedy policy, for which none is published.
+        policy: of our score; all that are published are of A2C's sampled policy.
     """
     named = ((PUBLISHED[column], score) for column, score in scores.items())
-    return tuple(Reference(score, source) for source, score in named if source.protocol == protocol and not greedy)
+    return tuple(
+        Reference(score, source) for source, score in named if source.protocol == protocol and policy == "sampled"
+    )
 
 
 def mean_interval(scores: npt.ArrayLike, *, seed: int = 0) -> tuple[float, float] | None:

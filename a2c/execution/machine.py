@@ -1,4 +1,4 @@
-"""Facts about the processor, memory and graphics cards of this machine."""
+"""Facts about the processor, memory, graphics cards and software of this machine."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 import os
 import platform
 from contextlib import suppress
+from importlib.metadata import version
 from pathlib import Path
 
 _CPUINFO = Path("/proc/cpuinfo")
@@ -78,3 +79,9 @@ def _words(file: Path) -> list[str]:
         return file.read_text().split()
     except OSError:  # missing or not readable
         return []
+
+
+def versions() -> dict[str, str]:
+    """The versions of everything that affects the bits of a run."""
+    packages = ("a2c", "tensorflow", "keras", "numpy", "gymnasium", "ale-py")
+    return {"python": platform.python_version(), **{name: version(name) for name in packages}}

@@ -9,6 +9,7 @@ from typing import Any
 from a2c.config import Config, UserError
 
 COPIES = 4  # of every weight: itself, its gradient, and the optimizer's averages (two for Adam)
+FACTS = 28  # bytes of a transition besides its screen: action, reward, three ends, age, priority and its sums
 
 
 def physical_memory() -> int:
@@ -36,6 +37,31 @@ def refuse_huge_rollout(config: Config, observation_space: Any, *, memory: int |
             f"algorithm.rollout_length={config.algorithm.rollout_length} x env.num_envs={config.env.num_envs} "
             f"observations of {shape} {observation_space.dtype} take {_size(size)}, and this machine has "
             f"{_size(memory)}; lower one of the two."
+        )
+
+
+def refuse_huge_replay(
+    capacity: int, stored: int, observation_space: Any, stack: int, *, memory: int | None = None
+) -> None:
+    """Check that a replay fits in memory.
+
+    Args:
+        capacity: transitions asked for.
+        stored: transitions that are stored for it.
+        observation_space: Gymnasium Box of one observation.
+        stack: screens of an observation, of which one is stored for each transition.
+        memory: bytes available; default: this machine's.
+
+    Raises:
+        UserError: if not; it names the key and sizes.
+    """
+    memory = physical_memory() if memory is None else memory
+    each = math.prod(observation_space.shape) // stack * observation_space.dtype.itemsize + FACTS
+    size = stored * each
+    if size > memory:
+        raise UserError(
+            f"algorithm.replay_capacity={capacity} transitions of {each:,} bytes take {_size(size)}, and this machine "
+            f"has {_size(memory)}; lower it."
         )
 
 

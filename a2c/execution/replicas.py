@@ -23,7 +23,7 @@ from a2c.config import Config, CrashError, RuntimeConfig, UserError, changed, do
 from a2c.execution.cluster import find_cluster
 
 FORMING_SECONDS = 60  # for TensorFlow to connect workers after `Cluster.meet`; by itself it waits an hour
-WISHES = 2  # number of flags in `consult`
+WISHES = 3  # number of flags in `consult`
 
 
 class Replicas:

@@ -9,10 +9,13 @@ from importlib.metadata import metadata, version
 from pathlib import Path
 from typing import Any
 
+from a2c.algorithms.policy import Shown
 from a2c.config import EnvConfig, cut, dump_config
 from a2c.envs import action_names, atari_game
+from a2c.evaluation.scores import noops
+from a2c.execution.machine import versions
 from a2c.reading import open_regular
-from a2c.run.checkpoint import Saved, versions
+from a2c.run.checkpoint import Saved
 from a2c.run.logs import logged
 from a2c.run.lookup import run_folder
 
@@ -21,7 +24,12 @@ SAVEDMODEL, ONNX = "savedmodel", "policy.onnx"  # in the card's folder
 
 
 def make_card(
-    saved: Saved, folder: Path, observation_space: Any, num_actions: int, checks: Sequence[Mapping[str, Any]]
+    saved: Saved,
+    folder: Path,
+    observation_space: Any,
+    num_actions: int,
+    checks: Sequence[Mapping[str, Any]],
+    shows: Shown,
 ) -> dict[str, Any]:
     """All that a user of the files in `folder` must know, as plain values.
 
@@ -31,6 +39,7 @@ def make_card(
         observation_space: Gymnasium Box of one observation.
         num_actions: A.
         checks: the differences between each file's outputs and the agent's.
+        shows: what the network tells of each action.
     """
     config, counters = saved.config, saved.meta["counters"]
     game = atari_game(config.env.id)
@@ -45,11 +54,11 @@ def make_card(
             "last_games": len(returns),
         },
         "evaluation": evaluation_of(saved),
-        "policy": "stochastic: draw the action from the probabilities; the most probable one is the greedy policy",
+        "policy": _POLICIES[shows],
         "algorithm": config.algorithm.TITLE,
         "input": {"observations": {"dtype": str(observation_space.dtype), "shape": ["N", *observation_space.shape]}},
         "outputs": {
-            "probabilities": {"dtype": "float32", "shape": ["N", num_actions]},
+            shows: {"dtype": "float32", "shape": ["N", num_actions]},
             "value": {"dtype": "float32", "shape": ["N"]},
         },
         "actions": action_names(config.env),
@@ -77,7 +86,7 @@ def atari_preprocessing(env: EnvConfig, rom: str) -> dict[str, Any]:
         "stack_order": "on the last axis, oldest first, black before an episode's first screen",
         "pixels": "raw bytes 0 to 255; the network scales them itself",
         "reset": f"{'FIRE where the game has it, then ' if env.fire_reset else ''}no-ops",
-        "noops": f"frames drawn evenly from 0 to {max(env.noop_max, 1) - 1}, a FIRE counted",
+        "noops": noops(env),
         "lost_life": "the game goes on; the step after it "
         + ("does FIRE where the game has it, whatever was asked" if env.fire_on_life_loss else "does what was asked"),
         "max_frames_per_episode": env.max_frames_per_episode,
@@ -96,16 +105,16 @@ def evaluation_of(saved: Saved) -> dict[str, Any] | None:
 def markdown(card: Mapping[str, Any]) -> str:
     """The card as Markdown; its Python blocks run as they are, in the card's folder."""
     steps = f"{card['training']['env_steps']:,}"
-    probabilities = card["outputs"]["probabilities"]["shape"]
+    shows, outputs = next(iter(card["outputs"].items()))
     sections = [
-        f"# {card['game']}: an actor-critic network after {steps} agent steps",
+        f"# {card['game']}: a network after {steps} agent steps",
         f"Trained by a2c {card['versions']['a2c']}: {card['algorithm']}. Facts for programs: `card.json`.",
         _table(_said(card["training"])),
         "## Evaluation",
         _evaluation_text(card["evaluation"]),
         "## What goes in and comes out",
         f"`observations` {_shape(card['input']['observations'])}; N is any number.\n\n"
-        f"`probabilities` float32 {probabilities}: of each action. `value` float32 ['N']: the discounted return that "
+        f"`{shows}` float32 {outputs['shape']}: of each action. `value` float32 ['N']: the discounted return that "
         f"is expected.\n\nThe policy is {card['policy']}.".replace("'", ""),
         "## Actions",
         _actions_text(card["actions"]),
@@ -157,6 +166,14 @@ observations = np.moveaxis(observations, 1, -1)  # the frames on the last axis
 """
 
 
+_POLICIES: dict[Shown, str] = {
+    "probabilities": "stochastic: draw the action from the probabilities; the most probable one is the greedy policy",
+    "q_values": "greedy: take the action with the largest Q-value; in training some actions were drawn evenly",
+}
+_GREEDY = {
+    "probabilities": "greedy; to draw: np.random.choice(len(p), p=p / p.sum()), p in float64",
+    "q_values": "greedy",
+}
 _CALLS = {
     SAVEDMODEL: """import tensorflow as tf
 
@@ -164,20 +181,24 @@ policy = tf.saved_model.load("savedmodel")
 outputs = policy.serve(observations)
 probabilities, value = outputs["probabilities"].numpy(), outputs["value"].numpy()
 print(probabilities, value)
-action = probabilities[0].argmax()  # greedy; to draw: np.random.choice(len(p), p=p / p.sum()), p in float64
+action = probabilities[0].argmax()  # {greedy}
 """,
     ONNX: """import onnxruntime
 
 session = onnxruntime.InferenceSession("policy.onnx", providers=["CPUExecutionProvider"])
 probabilities, value = session.run(["probabilities", "value"], {"observations": observations})
 print(probabilities, value)
-action = probabilities[0].argmax()  # greedy; to draw: np.random.choice(len(p), p=p / p.sum()), p in float64
+action = probabilities[0].argmax()  # {greedy}
 """,
 }
 
 
 def _calls(card: Mapping[str, Any]) -> list[str]:
-    there = {check["file"]: _CALLS[check["file"]] for check in card["checks"]}
+    shows = next(iter(card["outputs"]))
+    there = {
+        check["file"]: _CALLS[check["file"]].replace("{greedy}", _GREEDY[shows]).replace("probabilities", shows)
+        for check in card["checks"]
+    }
     return [f"### {name}, after the lines above\n\n```python\n{code}```" for name, code in there.items()]
 
 
@@ -193,7 +214,7 @@ def _actions_text(names: Sequence[str]) -> str:
 
 def _check_text(check: Mapping[str, Any]) -> str:
     return (
-        f"{check['probabilities']:.1e} in probabilities, {check['value']:.1e} in value, of {check['compared_with']}; "
+        f"{check['actions']:.1e} for the actions, {check['value']:.1e} in value, of {check['compared_with']}; "
         f"allowed {check['tolerance']:g}; {check['observations']} observations"
     )
 

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from a2c.algorithms.policy import Policy
+from a2c.algorithms.policy import Head, Policy, Shown
 from a2c.config import Config, CrashError, UserError
 from a2c.envs import VecEnv, make_vec_env
 from a2c.execution.runtime import parts_of, setup, stream_seed
@@ -24,12 +24,12 @@ from a2c.run.files import new_folder, write_atomically
 from a2c.run.lookup import check_trust, find_checkpoint, run_folder
 
 FORMATS = ("savedmodel", "onnx")
-# Largest differences allowed, in probabilities, and in values relative to max(1, |value|). float32: sums in another
-# order. bfloat16 has 8 bits, and other graph rewrites round elsewhere; ONNX computes in float32.
+# Largest differences allowed, each relative to max(1, |number|). float32: sums in another order.
+# bfloat16 has 8 bits, and other graph rewrites round elsewhere; ONNX computes in float32.
 TOLERANCES = {"float32": 1e-4, "mixed_bfloat16": 0.05}
 NUM_ENVS, STEPS = 4, 31  # of the games that give the 128 observations to compare
 
-Outputs = tuple[np.ndarray, np.ndarray]  # probabilities [N, A], values [N]
+Outputs = tuple[np.ndarray, np.ndarray]  # probabilities or Q-values [N, A], values [N]
 Network = Callable[[np.ndarray], Outputs]
 
 
@@ -40,8 +40,8 @@ class Check:
     file: str
     compared_with: str
     observations: int
-    probabilities: float  # largest difference
-    value: float  # the same, relative to max(1, |value|)
+    actions: float  # largest difference in what is told of them, relative to max(1, |number|)
+    value: float  # the same, in the value
     tolerance: float
 
 
@@ -62,8 +62,8 @@ def export(
 ) -> Export:
     """Write a checkpoint's network as SavedModel and ONNX, with its cards; all files or none.
 
-    Both take `observations` [N, *obs] as the environment gives them, and return `probabilities` [N, A] and `value`
-    [N], float32.
+    Both take `observations` [N, *obs] as the environment gives them, and return `probabilities` or `q_values` [N, A]
+    (see `Policy.shows`) and `value` [N], float32.
 
     Args:
         path: a checkpoint file, or a run folder (its latest good checkpoint).
@@ -89,7 +89,9 @@ def export(
     try:
         with new_folder(out) as folder:
             checks = _write_networks(saved, policy, envs, observations, formats, folder)
-            card = make_card(saved, folder, envs.observation_space, envs.num_actions, [asdict(c) for c in checks])
+            card = make_card(
+                saved, folder, envs.observation_space, envs.num_actions, [asdict(c) for c in checks], policy.shows
+            )
             write_atomically(folder / "card.json", json.dumps(card, indent=2) + "\n")
             write_atomically(folder / "card.md", markdown(card))
     except UnicodeEncodeError:
@@ -117,19 +119,19 @@ def _write_networks(
     truth = "the agent", _by_policy(policy), TOLERANCES[precision]
     checks = []
     if "savedmodel" in formats:
-        _write_savedmodel(policy.model, folder / SAVEDMODEL)
-        checks.append(_check(SAVEDMODEL, _load_savedmodel(folder / SAVEDMODEL), *truth, observations))
+        _write_savedmodel(policy, folder / SAVEDMODEL)
+        checks.append(_check(SAVEDMODEL, _load_savedmodel(folder / SAVEDMODEL, policy.shows), *truth, observations))
     if "onnx" in formats:
         from a2c.export.onnx_writer import write_onnx  # imported here, since onnx is an optional package
 
-        write_onnx(policy.model, folder / ONNX)
-        network = _load_onnx(folder / ONNX)
+        write_onnx(policy.model, folder / ONNX, policy.head, policy.shows)
+        network = _load_onnx(folder / ONNX, policy.shows)
         checks.append(_check(ONNX, network, *truth, observations))
         if precision != "float32":
             # same arithmetic as in the file, so that the narrow tolerance holds
             model = build_model(saved.config.model, envs.observation_space, envs.num_actions, seed=0)
             model.set_weights(policy.model.get_weights())
-            twin = "the same weights in float32", _by_model(model), TOLERANCES["float32"]
+            twin = "the same weights in float32", _by_model(model, policy.head), TOLERANCES["float32"]
             checks.append(_check(ONNX, network, *twin, observations))
     return checks
 
@@ -143,24 +145,26 @@ def _check(
         CrashError: if they differ by more than the tolerance.
     """
     differences = [_differences(network(batch), truth(batch)) for batch in (observations, observations[:1])]
-    probabilities, value = np.max(differences, axis=0).tolist()
-    if not (probabilities <= tolerance and value <= tolerance):  # also true for NaN
+    actions, value = np.max(differences, axis=0).tolist()
+    if not (actions <= tolerance and value <= tolerance):  # also true for NaN
         raise CrashError(
-            f"{file}, loaded again, differs from {compared_with} by up to {probabilities:.2g} in probabilities and "
-            f"{value:.2g} in value, and {tolerance:g} is allowed: nothing was written; another format may do, and "
-            "`a2c doctor` says what is wrong here."
+            f"{file}, loaded again, differs from {compared_with} by up to {actions:.2g} in what it tells of "
+            f"actions and {value:.2g} in value, and {tolerance:g} is allowed: nothing was written; another "
+            "format may do, and `a2c doctor` says what is wrong here."
         )
-    return Check(file, compared_with, len(observations), probabilities, value, tolerance)
+    return Check(file, compared_with, len(observations), actions, value, tolerance)
 
 
 def _differences(found: Outputs, wanted: Outputs) -> tuple[float, float]:
-    """The largest difference in probabilities; the largest in values, relative to max(1, |value|)."""
+    """The largest differences in what is told of actions and in values, relative to max(1, |number|)."""
     for array, like in zip(found, wanted, strict=True):
         if array.shape != like.shape or array.dtype != np.float32:
             raise CrashError(f"An exported network gives {array.dtype} {array.shape}, not float32 {like.shape}.")
-    probabilities = np.abs(found[0] - wanted[0]).max()
-    value = (np.abs(found[1] - wanted[1]) / np.maximum(1, np.abs(wanted[1]))).max()
-    return float(probabilities), float(value)
+    actions, value = (
+        float((np.abs(one - other) / np.maximum(1, np.abs(other))).max())
+        for one, other in zip(found, wanted, strict=True)
+    )
+    return actions, value
 
 
 def _observe(policy: Policy, envs: VecEnv, *, seed: int) -> np.ndarray:
@@ -174,25 +178,28 @@ def _observe(policy: Policy, envs: VecEnv, *, seed: int) -> np.ndarray:
 
 def _by_policy(policy: Policy) -> Network:
     def network(observations: np.ndarray) -> Outputs:
-        log_probabilities, values = policy.look(observations)
-        return np.exp(log_probabilities), values
+        looks, values = policy.look(observations)
+        return np.exp(looks) if policy.shows == "probabilities" else looks, values
 
     return network
 
 
-def _by_model(model: keras.Model) -> Network:
+def _by_model(model: keras.Model, head: Head) -> Network:
     def network(observations: np.ndarray) -> Outputs:
-        logits, values = model(observations)
-        return _softmax(logits.numpy()), values.numpy()
+        first, values = model(observations)
+        return _headed(first.numpy(), values.numpy(), head)
 
     return network
 
 
-def _softmax(logits: np.ndarray) -> np.ndarray:
-    """In NumPy, independent of the code that is checked."""
-    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-    probabilities: np.ndarray = powers / powers.sum(axis=1, keepdims=True)
-    return probabilities
+def _headed(first: np.ndarray, values: np.ndarray, head: Head) -> Outputs:
+    """What is made of a network's two outputs: in NumPy, independent of the code that is checked."""
+    if head == "softmax":
+        powers = np.exp(first - first.max(axis=1, keepdims=True))
+        return powers / powers.sum(axis=1, keepdims=True), values
+    if head == "duelling":
+        first = values[:, None] + first - first.mean(axis=1, keepdims=True)
+    return first, first.max(axis=1)
 
 
 # --- formats ----------------------------------------------------------------------------------------------------------
@@ -224,27 +231,23 @@ def _refuse_existing(out: Path) -> None:
         raise UserError(f"--out {out} must be a new folder in a folder that exists.")
 
 
-def _write_savedmodel(model: keras.Model, path: Path) -> None:
-    def serve(observations: tf.Tensor) -> dict[str, tf.Tensor]:
-        logits, values = model(observations)
-        return {"probabilities": tf.nn.softmax(logits), "value": values}
-
-    archive = keras.export.ExportArchive()
-    archive.track(model)
-    archive.add_endpoint("serve", serve, [tf.TensorSpec(model.input.shape, model.input.dtype, name="observations")])
+def _write_savedmodel(policy: Policy, path: Path) -> None:
+    archive, inputs = keras.export.ExportArchive(), policy.model.input
+    archive.track(policy.model)
+    archive.add_endpoint("serve", policy.serve, [tf.TensorSpec(inputs.shape, inputs.dtype, name="observations")])
     archive.write_out(str(path), verbose=False)
 
 
-def _load_savedmodel(path: Path) -> Network:
+def _load_savedmodel(path: Path, shows: Shown) -> Network:
     loaded = tf.saved_model.load(str(path))
 
     def network(observations: np.ndarray) -> Outputs:
         outputs = loaded.serve(observations)
-        return outputs["probabilities"].numpy(), outputs["value"].numpy()
+        return outputs[shows].numpy(), outputs["value"].numpy()
 
     return network
 
 
-def _load_onnx(path: Path) -> Network:
+def _load_onnx(path: Path, shows: Shown) -> Network:
     session = import_module("onnxruntime").InferenceSession(path, providers=["CPUExecutionProvider"])
-    return lambda observations: tuple(session.run(["probabilities", "value"], {"observations": observations}))
+    return lambda observations: tuple(session.run([shows, "value"], {"observations": observations}))

@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from a2c.algorithms.policy import Head, Shown
 from a2c.config import UserError
 from a2c.networks.model import Bias, MaxPool, PixelsToFloats
 
@@ -23,12 +24,13 @@ IR_VERSION = 8  # the matching file format
 TO_CHANNELS_FIRST, TO_CHANNELS_LAST = (0, 3, 1, 2), (0, 2, 3, 1)
 
 
-def write_onnx(model: keras.Model, path: Path) -> None:
-    """Write a network: `observations` [N, *obs] -> `probabilities` [N, A] and `value` [N], float32.
+def write_onnx(model: keras.Model, path: Path, head: Head, shows: Shown) -> None:
+    """Write a network: `observations` [N, *obs] -> `probabilities` or `q_values` [N, A], and `value` [N], float32.
 
     Args:
         model: from `build_model`; a trunk in bfloat16 is written in float32, with the same weights.
         path: of the file.
+        head, shows: of the policy.
 
     Raises:
         UserError: if the model has a layer that `build_model` does not make.
@@ -43,10 +45,8 @@ def write_onnx(model: keras.Model, path: Path) -> None:
             )
         inputs = [] if isinstance(layer, keras.layers.InputLayer) else keras.tree.flatten(layer.input)
         names[id(layer.output)] = _WRITERS[type(layer)](graph, layer, *(names[id(x)] for x in inputs))
-    logits, value = (names[id(x)] for x in model.outputs)
-    graph.add("Softmax", logits, axis=-1, output="probabilities")
-    graph.add("Identity", value, output="value")
-    onnx.save(graph.model(model), path)
+    _HEADS[head](graph, shows, *(names[id(x)] for x in model.outputs))
+    onnx.save(graph.model(model, shows), path)
 
 
 class _Graph:
@@ -68,16 +68,16 @@ class _Graph:
         self.weights.append(numpy_helper.from_array(np.ascontiguousarray(np.asarray(value), dtype), name))
         return name
 
-    def model(self, model: keras.Model) -> onnx.ModelProto:
+    def model(self, model: keras.Model, shows: Shown) -> onnx.ModelProto:
         """The complete ONNX model, checked."""
-        observations, (logits, _) = model.inputs[0], model.outputs
+        observations, (first, _) = model.inputs[0], model.outputs
         kind = helper.np_dtype_to_tensor_dtype(np.dtype(observations.dtype))
         graph = helper.make_graph(
             self.nodes,
             "actor_critic",
             [helper.make_tensor_value_info("observations", kind, ["N", *observations.shape[1:]])],
             [
-                helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, ["N", logits.shape[-1]]),
+                helper.make_tensor_value_info(shows, TensorProto.FLOAT, ["N", first.shape[-1]]),
                 helper.make_tensor_value_info("value", TensorProto.FLOAT, ["N"]),
             ],
             self.weights,
@@ -137,6 +137,23 @@ def _activation(graph: _Graph, layer: keras.layers.Activation, x: str) -> str:
     return graph.add("Tanh", x) if layer.activation is keras.activations.tanh else x
 
 
+def _softmax(graph: _Graph, shows: str, logits: str, value: str) -> None:
+    graph.add("Softmax", logits, axis=-1, output=shows)
+    graph.add("Identity", value, output="value")
+
+
+def _identity(graph: _Graph, shows: str, q_values: str, _: str) -> None:
+    graph.add("Identity", q_values, output=shows)
+    graph.add("ReduceMax", q_values, graph.weight([1], np.int64), keepdims=0, output="value")
+
+
+def _duelling(graph: _Graph, shows: str, advantages: str, value: str) -> None:
+    axis = graph.weight([1], np.int64)
+    centred = graph.add("Sub", advantages, graph.add("ReduceMean", advantages, axis))
+    _identity(graph, shows, graph.add("Add", graph.add("Unsqueeze", value, axis), centred), "")
+
+
+_HEADS: dict[Head, Callable[..., None]] = {"softmax": _softmax, "identity": _identity, "duelling": _duelling}
 _WRITERS: dict[type, Callable[..., str]] = {
     keras.layers.InputLayer: _input,
     PixelsToFloats: _pixels,

@@ -80,6 +80,21 @@ def read_archive(path: Path) -> tuple[dict[str, np.ndarray], bool]:
             raise DamagedError(type(error).__name__) from None
 
 
+def seal_of(path: Path) -> str:
+    """The SHA-256 at the end of a file that `read_archive` or `write_archive` has sealed or checked.
+
+    Raises:
+        DamagedError: if there is none.
+        OSError: if it cannot be read.
+    """
+    with open_regular(path, LARGEST) as file:
+        file.seek(-min(_SEAL, file.seek(0, os.SEEK_END)), os.SEEK_END)
+        mark, seal = file.read(len(_MARK)), file.read()
+    if mark != _MARK:
+        raise DamagedError("it has no checksum at its end")
+    return seal.decode("ascii", "replace")
+
+
 def _is_sealed(file: BinaryIO, size: int) -> bool:
     """Whether the file ends with a seal; raises DamagedError if the seal is wrong."""
     if size < _SEAL:

@@ -3,8 +3,9 @@
 A file holds `meta` (JSON: format, versions, machine, config, counters), `model/*`, `optimizer/*` (every variable, the
 iteration counter included) and `collector/*` (the action stream's counter, and for each environment the numbers
 of its running episode and series, and the actions since its seed, which are replayed to restore it). The collectors of
-further workers are `collector-1/*` and so on. Reading a file never runs code, and takes little more memory than the
-size of the file.
+further workers are `collector-1/*` and so on. An algorithm that remembers earlier rollouts has `memory/*` too, and
+the files of `a2c.run.segments`, which `meta` names. Reading a file never runs code, and takes little more memory than
+the size of the file.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import re
 import time
 from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,8 +23,9 @@ import numpy as np
 
 from a2c.algorithms.algorithm import Algorithm, algorithm_class
 from a2c.algorithms.policy import Policy
-from a2c.config import Config, CrashError, UserError, bring_up_to_date, build_config, dump_config
+from a2c.config import Config, CrashError, UserError, bring_up_to_date, build_config, cut, dump_config
 from a2c.data.collector import RolloutCollector
+from a2c.execution.machine import versions
 from a2c.execution.replicas import ALONE, Replicas, from_text, to_text
 from a2c.execution.runtime import machine
 from a2c.networks.model import weight_shapes
@@ -30,6 +33,7 @@ from a2c.reading import OddFileError, is_regular
 from a2c.run.archive import DamagedError, read_archive, write_archive
 from a2c.run.files import make_folders, remove, rename
 from a2c.run.metrics import WINDOW, Counters
+from a2c.run.segments import Segments
 
 FORMAT = 2
 _UNSEALED = 1  # the previous format: no checksum, and other games from the same seed, so it can only be evaluated
@@ -94,6 +98,8 @@ class Checkpoints:
         self.collector = collector
         self.counters = counters
         self.replicas = replicas
+        self.init_from: str | None = None  # whose weights the run started with, if not its own
+        self.segments = Segments(run_dir, algorithm.memory) if algorithm.memory is not None else None
         self._saved_at = time.monotonic()  # not affected by changes of the system clock
 
     def due_by_time(self) -> bool:
@@ -129,17 +135,23 @@ class Checkpoints:
             "machine": machine(self.algorithm.parts),
             "config": dump_config(self.config),
             "counters": self.counters.state(),
+            **({"init_from": self.init_from} if self.init_from else {}),
         }
+        path = self._path()
+        if self.segments is not None:
+            meta["memory"] = self.segments.save(path.name)
+            learned |= {f"memory/{key}": array for key, array in self.segments.memory.state().items()}
         arrays = {
             "meta": from_text(json.dumps(meta)),
             **learned,
             **{f"{_group(w)}/{key}": array for w, state in enumerate(collectors) for key, array in state.items()},
         }
-        path = self._path()
         write_archive(path, arrays, also=[BEST] if is_best else [], below=self.run_dir)
         older = [file for file in step_files(self.folder) if file.name < path.name]
         for file in older[: max(0, len(older) + 1 - self.config.checkpoint.keep)]:
             remove(file, below=self.run_dir)
+        if self.segments is not None:
+            self.segments.clean(file.name for file in step_files(self.folder))
         self._saved_at = time.monotonic()
 
     def _gathered(self, learned: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
@@ -156,6 +168,25 @@ class Checkpoints:
                     "and look whether all machines are of one kind."
                 )
         return each
+
+    def start_from(self, saved: Saved) -> None:
+        """Give a new run the weights of another run's network; optimizer, counters and all else stay fresh.
+
+        Raises:
+            UserError: if they do not fit this run's network, or are not finite.
+        """
+        network, arrays = self.algorithm.variables["model"], saved.group("model")
+        here, there = ([tuple(each.shape) for each in group] for group in (network, arrays.values()))
+        if here != there:
+            first, (own, other) = next((i, pair) for i, pair in enumerate(zip_longest(here, there)) if len({*pair}) > 1)
+            raise UserError(
+                f"The network of {saved.path} ({saved.config.env.id}) is another than this run's: its array {first} is "
+                f"{other or 'absent'}, not {own or 'absent'}; give the same --env, model.* and env.* settings, "
+                "as with --config and its config.yaml, or leave --init-from out."
+            )
+        _assign(network, saved, "model")
+        _check_weights(saved)
+        self.init_from = f"{cut(str(saved.path))}, {saved.env_steps:,} steps, weights {_digest(arrays).hex()[:16]}"
 
     def restore(self, saved: Saved) -> int:
         """Resume exactly from `saved`; later checkpoints, which must be damaged, are renamed.
@@ -175,8 +206,12 @@ class Checkpoints:
             _assign(variables, saved, name)
         _check_weights(saved)
         self.counters.restore(saved.meta["counters"])
+        self.init_from = cut(saved.meta["init_from"]) if "init_from" in saved.meta else None
         try:
             lost = self.collector.restore(saved.group(_group(self.replicas.index)))
+            if self.segments is not None and not lost:  # else its last row would run on into another game
+                self.segments.memory.restore(saved.group("memory"))
+                self.segments.restore(saved.meta.get("memory"))
         except (KeyError, ValueError, TypeError, OverflowError, IndexError) as error:
             raise UserError(f"{saved.path} is not a whole checkpoint: {error!r}.") from None
         if self.replicas.is_chief:
@@ -189,6 +224,8 @@ class Checkpoints:
                 rename(file, file.with_suffix(".damaged").name, below=self.run_dir)
         for file in self.folder.glob(".step-*.tmp"):  # of killed sessions
             remove(file, below=self.run_dir)
+        if self.segments is not None:
+            self.segments.clean(file.name for file in step_files(self.folder))
 
     def _path(self) -> Path:
         return step_file(self.folder, self.counters.env_steps)
@@ -335,15 +372,6 @@ def step_files(folder: Path) -> list[Path]:
 def step_names(folder: Path) -> list[Path]:
     """All paths that are named like a checkpoint, even if they are not regular files, oldest first."""
     return sorted(file for file in folder.glob("step-*.npz") if STEP_FILE.fullmatch(file.name))
-
-
-def versions() -> dict[str, str]:
-    """The versions of everything that affects the bits of a run."""
-    from importlib.metadata import version
-    from platform import python_version
-
-    packages = ("a2c", "tensorflow", "keras", "numpy", "gymnasium", "ale-py")
-    return {"python": python_version(), **{name: version(name) for name in packages}}
 
 
 def learned_arrays(algorithm: Algorithm) -> dict[str, np.ndarray]:

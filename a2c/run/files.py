@@ -74,7 +74,7 @@ def try_writing(folder: Path) -> None:
 
 def _check_links(run_dir: Path) -> None:
     """Check that the folders inside a run's folder do not lead out of it; the run's folder itself may be a link."""
-    for name in ("checkpoints", "incidents"):
+    for name in ("checkpoints", "incidents", "memory"):
         if (run_dir / name).is_symlink():
             raise UserError(
                 f"{run_dir / name} is a link; a run writes into its own folder only, so put a folder there."

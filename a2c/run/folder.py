@@ -12,8 +12,9 @@ import numpy as np
 import yaml
 
 from a2c.config import SCHEMA, Config, UserError, all_keys, changed, dump_config, lookup, shown
+from a2c.execution.machine import versions
 from a2c.execution.replicas import Replicas, from_text, to_text
-from a2c.run.checkpoint import Saved, versions
+from a2c.run.checkpoint import Saved
 from a2c.run.files import check_folder, check_new, make_folder, write_atomically
 from a2c.run.lock import FolderLock
 from a2c.run.lookup import find_checkpoint, resume_command
@@ -46,6 +47,11 @@ def begin(
     if not found:
         return config, None
     return changed(config, json.loads(to_text(found.pop("free")))), Saved.unpacked(found)
+
+
+def starting_point(path: Path, replicas: Replicas, warn: Callable[[str], None]) -> Saved:
+    """The checkpoint whose weights a new run starts with: the chief reads it, and tells the other workers."""
+    return Saved.unpacked(replicas.from_chief(lambda: find_checkpoint(path, warn).packed()))
 
 
 def open_folder(run_dir: Path, replicas: Replicas, lock: FolderLock) -> None:
@@ -100,9 +106,10 @@ def saving(run_dir: Path, config: Config) -> Iterator[None]:
         ) from None
 
 
-def write_config(run_dir: Path, config: Config) -> None:
-    """Write config.yaml, with the versions that made the run."""
-    values = {"schema": SCHEMA, **dump_config(config), "provenance": {**versions(), "git": _git_state()}}
+def write_config(run_dir: Path, config: Config, init_from: str | None) -> None:
+    """Write config.yaml, with the versions that made the run, and whose weights it started with, if not its own."""
+    provenance = {**versions(), "git": _git_state(), **({"init_from": init_from} if init_from else {})}
+    values = {"schema": SCHEMA, **dump_config(config), "provenance": provenance}
     write_atomically(run_dir / "config.yaml", yaml.safe_dump(values, sort_keys=False), below=run_dir)
 
 

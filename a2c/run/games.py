@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from a2c.data.rollout import Episode
@@ -12,8 +14,9 @@ from a2c.run.metrics import Counters
 class Games:
     """The games that ended in the environments of all workers since they were last counted."""
 
-    def __init__(self, counters: Counters, replicas: Replicas) -> None:
+    def __init__(self, counters: Counters, replicas: Replicas, on_game: Callable[[float, int], None]) -> None:
         self.counters = counters
+        self.on_game = on_game  # called with the return and length of each game that is counted
         self.replicas = replicas
         self._ended: list[tuple[int, int, float, int]] = []  # update, row, return, length; of this worker
 
@@ -29,4 +32,5 @@ class Games:
         ended = np.concatenate([worker["games"] for worker in self.replicas.gather({"games": mine})])
         for _, _, episode_return, length in ended[np.lexsort((ended[:, 1], ended[:, 0]))].tolist():
             self.counters.count(episode_return, int(length))
+            self.on_game(episode_return, int(length))
         self._ended.clear()

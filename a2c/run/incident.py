@@ -22,10 +22,11 @@ from a2c.algorithms.algorithm import Algorithm, Update
 from a2c.algorithms.gradient_step import Batch, Step
 from a2c.config import Config, CrashError, UserError, dump_config
 from a2c.data.collector import RolloutCollector
+from a2c.execution.machine import versions
 from a2c.execution.replicas import ALONE, Replicas, from_text, to_text
 from a2c.reading import open_regular
 from a2c.run.archive import LARGEST, write_archive
-from a2c.run.checkpoint import learned_arrays, step_files, versions
+from a2c.run.checkpoint import learned_arrays, step_files
 from a2c.run.files import make_folders, replacing, write_atomically
 from a2c.run.lookup import resume_command
 from a2c.run.metrics import Counters

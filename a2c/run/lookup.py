@@ -10,6 +10,7 @@ from pathlib import Path
 from a2c.config import Config, UserError, env_slug
 from a2c.execution.cluster import LAUNCHED
 from a2c.extensions import naming
+from a2c.games import canonical_id
 from a2c.run.checkpoint import BEST, DamagedCheckpointError, Saved, read_checkpoint, step_file, step_files, step_names
 from a2c.run.files import check_exists
 
@@ -88,7 +89,8 @@ def check_trust(saved: Saved, env_id: str | None) -> None:
             f"{saved.path} is of the environment {stored!r}, so that code of that module would be run; if you trust "
             f"it, say so with --env {stored}."
         )
-    if env_id is not None and env_id != stored and (":" in stored or env_slug(env_id) != env_slug(stored)):
+    named = stored if env_id is None else canonical_id(env_id)
+    if named != stored and (":" in stored or env_slug(named) != env_slug(stored)):
         raise UserError(f"{saved.path} was trained on {stored}, not on {env_id}; leave --env out, or name that.")
 
 

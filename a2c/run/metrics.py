@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from a2c.algorithms.sections import AlgorithmSection, Metric
+from a2c.algorithms.section import AlgorithmSection, Metric
 from a2c.config import Config, dotted, dump_config
 from a2c.reading import is_regular, open_regular, read_lines
 from a2c.run.files import create, remove, reopen, replacing
@@ -102,7 +102,7 @@ class Record:
     episode_return_mean: float | None  # raw scores of the last 100 training episodes
     episode_length_mean: float | None  # agent steps
     steps_per_second: float  # agent steps since the last record
-    metrics: dict[str, float]  # of the last update: `AlgorithmSection.METRICS`
+    metrics: dict[str, float]  # of the last update: `AlgorithmSection.METRICS`; NaN if it only collected
     skipped_updates: int  # so far
     seconds: float
 
@@ -151,7 +151,7 @@ def make_record(counters: Counters, metrics: Mapping[str, Any], wanted: Sequence
         episode_return_mean=counters.return_mean,
         episode_length_mean=counters.length_mean,
         steps_per_second=speed,
-        metrics={metric.name: float(metrics[metric.name]) for metric in wanted},
+        metrics={metric.name: float(metrics.get(metric.name, math.nan)) for metric in wanted},
         skipped_updates=counters.skipped_updates,
         seconds=counters.seconds,
     )

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, TaskProgressColumn, TextColumn
 from rich.progress import Progress as Bar
 from rich.text import Text
 
-from a2c.algorithms.sections import Metric
+from a2c.algorithms.section import Metric
 from a2c.config import Config
 from a2c.run.metrics import Counters, Record
 from a2c.run.view import duration
@@ -31,6 +31,9 @@ class Progress:
 
     def __exit__(self, *_: object) -> None:
         """Nothing to restore."""
+
+    def announce(self) -> None:
+        """Called first, before TensorFlow is imported."""
 
     def start(self, config: Config, counters: Counters) -> None:
         """Called once, before the first update of this session."""
@@ -93,8 +96,12 @@ class LiveProgress(Progress):
         with suppress(OSError):  # the terminal may be gone
             self.live.__exit__(None, None, None)
 
+    def announce(self) -> None:
+        """Print the headline, so that something is on the screen at once."""
+        self.console.print(self.headline, markup=False, soft_wrap=True)
+
     def start(self, config: Config, counters: Counters) -> None:
-        """Print the headline and draw the empty bar."""
+        """Draw the empty bar."""
         self.metrics = config.algorithm.METRICS
         self.counters = counters
         self.total = config.total_env_steps
@@ -103,7 +110,6 @@ class LiveProgress(Progress):
         self.numbers: list[RenderableType] = []
         self.evaluation: list[RenderableType] = []
         self.width = self.console.width
-        self._print_headline()
         self._draw()
 
     def tick(self) -> None:
@@ -126,7 +132,7 @@ class LiveProgress(Progress):
             self.width = self.console.width
             self.live.stop()
             self.console.clear()
-            self._print_headline()
+            self.announce()
             self.live = self._new_live()
             self.live.start()
         steps = min(self.counters.env_steps, self.total)  # the last update may do more
@@ -153,9 +159,6 @@ class LiveProgress(Progress):
     def _new_live(self) -> Live:
         # drawn by `tick`, not by a thread that takes time from the cores
         return Live(console=self.console, auto_refresh=False)
-
-    def _print_headline(self) -> None:
-        self.console.print(self.headline, markup=False, soft_wrap=True)
 
 
 def _numbers(record: Record, metrics: Sequence[Metric]) -> Columns:

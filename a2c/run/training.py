@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +17,17 @@ from a2c.algorithms.algorithm import Algorithm, Update, build_algorithm
 from a2c.algorithms.sections import section_named
 from a2c.config import Config, UserError, build_config, dump_config
 from a2c.data.collector import RolloutCollector, build_collector
-from a2c.envs import VecEnvGroups, make_env_groups
+from a2c.envs import VecEnvGroups, is_native, make_env_groups
 from a2c.evaluation.evaluate import EvalResult
+from a2c.execution.machine import versions
 from a2c.execution.replicas import Replicas, check_agreement, open_replicas
 from a2c.execution.runtime import machine, parts_of, setup
 from a2c.extensions import register
-from a2c.run.checkpoint import Checkpoints, Saved, check_network, versions
+from a2c.run.callbacks import Callback, Callbacks
+from a2c.run.checkpoint import Checkpoints, Saved, check_network, step_file
 from a2c.run.evaluator import Evaluator
 from a2c.run.files import check_folder
-from a2c.run.folder import begin, open_folder, saving, tell_of_another_machine, write_config
+from a2c.run.folder import begin, open_folder, saving, starting_point, tell_of_another_machine, write_config
 from a2c.run.games import Games
 from a2c.run.incident import Incidents
 from a2c.run.lock import FolderLock
@@ -47,6 +51,7 @@ class TrainSummary:
     record: Record | None  # the last line of metrics, None if there was nothing left to do
     evaluation: EvalResult | None
     signal: int | None  # the signal that stopped it early, if one did
+    stopped_by: str | None  # the callback that stopped it early, if one did; other workers only know that one did
 
 
 def train(
@@ -54,6 +59,8 @@ def train(
     run_dir: str | Path,
     *,
     resume: bool = False,
+    init_from: str | Path | None = None,
+    callbacks: Sequence[Callback] = (),
     algorithm: type[Algorithm] | None = None,
     model: Callable[..., Any] | None = None,
     progress: Progress | None = None,
@@ -66,6 +73,8 @@ def train(
         run_dir: the run's folder; a new one, or with `resume` one that holds a checkpoint.
         algorithm: your own class, instead of the one that `config` names; the settings that both have are kept.
         model: your own function that builds the network, with the arguments of `build_model` except its first.
+        init_from: a run or checkpoint whose network's weights a new run starts with; all else is fresh.
+        callbacks: told of the run's progress; they may stop or save it, see `run.callbacks`.
         resume: continue from the latest undamaged checkpoint of `run_dir`, with the same bits as if never stopped.
         progress: shows the run to the user; nothing by default.
         warn: called with a sentence for each damaged checkpoint that is skipped, and if the run is not exact.
@@ -73,10 +82,12 @@ def train(
     Raises:
         UserError: if the folder, the environment or the checkpoint does not allow it, another process works in the
             folder, a file or the output cannot be written, or an update is not finite (and `optimizer.on_nan` is
-            "stop").
+            "stop"), or a callback raised.
         CrashError: if anything else is raised in the loop; what is needed to repeat it is saved first.
     """
     run_dir = Path(run_dir)
+    if resume and init_from is not None:
+        raise UserError("init_from is for a new run, and resume for one that has its weights; give one of them.")
     config = _with_own(config, algorithm, model)
     if config.runtime.strategy != "multiworker":  # else `begin` checks it, and tells all workers
         check_folder(run_dir, resume=resume)
@@ -85,17 +96,13 @@ def train(
     with replicas.connected(), StopSignal() as stop, FolderLock(run_dir) as lock, ExitStack() as stack:
         config, saved = begin(config, run_dir, replicas, lock, resume=resume, warn=warn)
         check_agreement(replicas, config, versions())
-        run = Run(run_dir, config, replicas, stop, *_build(config, saved, replicas, stack))
-        if saved is None:
-            open_folder(run_dir, replicas, lock)
-        else:
-            run.restore(saved, warn)
+        run = Run(run_dir, config, replicas, stop, *_build(config, saved, replicas, stack), callbacks)
+        run.start(saved, init_from, lock, warn)
         run.open_files(stack, is_new=saved is None)
         run.say_what_is_not_exact(saved, warn)
         with run.watched(progress):
             run.loop()
-    if stop.unshown is not None:
-        raise UserError(run.unshown_text(stop.unshown))
+    run.check_end()
     return run.summary()
 
 
@@ -110,10 +117,13 @@ class Run:
     envs: VecEnvGroups
     algorithm: Algorithm
     collector: RolloutCollector
+    tracing: Future[None]
+    own: Sequence[Callback] = ()
 
     def __post_init__(self) -> None:
         self.counters = Counters()
-        self.games = Games(self.counters, self.replicas)
+        self.callbacks = Callbacks(self.own if self.replicas.is_chief else (), self.config, self.counters)
+        self.games = Games(self.counters, self.replicas, partial(self.callbacks.tell, "on_episode"))
         self.checkpoints = Checkpoints(
             self.run_dir,
             self.config,
@@ -126,29 +136,39 @@ class Run:
         self.record: Record | None = None
         self.evaluation: EvalResult | None = None
         self.stopping = False
+        self.ending = False  # a callback asked for it
 
     def loop(self) -> None:
         """Run rounds until all steps are done, or a signal comes."""
-        self.stopping = self.replicas.consult(self.stop.signal is not None, False)[0]
+        self.stopping = self.replicas.consult(self.stop.signal is not None, False, False)[0]
         if self.counters.evaluation_due(self.config):  # the previous session was stopped in it
             self.evaluate()
             self.save()
-        self.algorithm.trace()
         self.clock = Stopwatch(self.counters)
-        while not self.finished and not self.stopping:
+        while not (self.finished or self.stopping or self.ending):
             update = self.learn()
+            self.callbacks.learned(update.metrics)
             self.stop.watch(self.view.tick)
             if self.finished or self.counters.updates % self.config.logging.every_updates == 0:
                 self.log(update)
             if self.counters.evaluation_due(self.config):
                 self.evaluate()
-            stop_wished, save_wished = self.replicas.consult(
-                self.stop.signal is not None, self.checkpoints.due_by_time()
-            )
-            self.stopping |= stop_wished
-            if self.finished or self.stopping or save_wished or self.checkpoints.due_by_updates():
+            save_wished = self.consult()
+            if self.finished or self.stopping or self.ending or save_wished or self.checkpoints.due_by_updates():
                 self.save()
+        self.callbacks.tell("on_end")
         self.replicas.barrier()  # no worker leaves before the chief has saved: the chief alone could not be restarted
+
+    def consult(self) -> bool:
+        """Stop if any worker's signal or callback asks for it; returns whether a checkpoint is asked for."""
+        stop, end, save = self.replicas.consult(
+            self.stop.signal is not None,
+            self.callbacks.stopped_by is not None,
+            self.checkpoints.due_by_time() | self.callbacks.save_wished(),
+        )
+        self.stopping |= stop
+        self.ending |= end
+        return save
 
     @property
     def finished(self) -> bool:
@@ -158,6 +178,7 @@ class Run:
     def learn(self) -> Update:
         """One round: collect, update, count."""
         update, episodes = self.algorithm.iterate(self.collector, self.counters.updates)
+        self.tracing.result()  # raises what it raised
         self.counters.advance(self.config.env_steps_per_update, self.envs.frames_per_step, update.gradient_steps)
         self.games.add(episodes)
         self.incidents.check(update)
@@ -177,6 +198,8 @@ class Run:
     def evaluate(self) -> None:
         """Play whole games beside training; their time is not counted."""
         self.evaluation, self.stopping = self.evaluator()
+        if self.evaluation is not None:
+            self.callbacks.tell("on_evaluation", self.evaluation.mean, self.evaluation.returns)
         if hasattr(self, "clock"):
             self.clock.skip()
 
@@ -187,14 +210,20 @@ class Run:
             if self.writers is not None:
                 self.writers.sync()
             self.checkpoints.save()
+        self.callbacks.tell("on_checkpoint", step_file(self.checkpoints.folder, self.counters.env_steps))
 
-    def restore(self, saved: Saved, warn: Warn) -> None:
-        """Resume from a checkpoint."""
-        if lost := self.checkpoints.restore(saved):
+    def start(self, saved: Saved | None, init_from: str | Path | None, lock: FolderLock, warn: Warn) -> None:
+        """Resume from a checkpoint; or make the folder of a new run, which may start with another's weights."""
+        if saved is None:
+            if init_from is not None:
+                self.checkpoints.start_from(starting_point(Path(init_from), self.replicas, warn))
+            open_folder(self.run_dir, self.replicas, lock)
+        elif lost := self.checkpoints.restore(saved):
+            forgets = ", with an empty replay" if self.algorithm.memory is not None else ""
             warn(
                 f"{lost} of {self.envs.num_envs} environments are not where they were when {saved.path.name} was "
                 f"written: {self.config.env.id} is no function of its seed and actions, or is another version. They "
-                "start new games, and the run continues, but not exactly."
+                f"start new games, and the run continues{forgets}, but not exactly."
             )
 
     def open_files(self, stack: ExitStack, *, is_new: bool) -> None:
@@ -203,7 +232,7 @@ class Run:
             if is_new:
                 self.checkpoints.save()
             if self.replicas.is_chief:
-                write_config(self.run_dir, self.config)
+                write_config(self.run_dir, self.config, self.checkpoints.init_from)
                 self.writers = stack.enter_context(Writers(self.run_dir, self.config, self.counters))
 
     @contextmanager
@@ -241,9 +270,14 @@ class Run:
         elif saved is not None:
             tell_of_another_machine(saved, machine(parts_of(self.config)), warn)
 
-    def unshown_text(self, error: OSError) -> str:
-        """Why the run ended, if what it prints cannot be written."""
-        why = f"What the run prints cannot be written: {error.strerror or error}."
+    def check_end(self) -> None:
+        """Raise UserError if the run ended because a callback raised, or what it prints cannot be written."""
+        if self.callbacks.error is not None:
+            raise UserError(self._why_it_ended(f"{self.callbacks.error}."))
+        if (error := self.stop.unshown) is not None:
+            raise UserError(self._why_it_ended(f"What the run prints cannot be written: {error.strerror or error}."))
+
+    def _why_it_ended(self, why: str) -> str:
         if self.finished:
             return f"{why} It is finished and saved."
         command = resume_command(self.run_dir, self.config)
@@ -253,6 +287,7 @@ class Run:
         """How the run ended."""
         done = self.finished and not self.counters.evaluation_due(self.config)
         number = self.stop.signal or (signal.SIGTERM if self.stopping else None)  # another worker's
+        ended_by = (self.callbacks.stopped_by or "a callback") if self.ending and number is None else None
         return TrainSummary(
             self.run_dir,
             self.config,
@@ -261,20 +296,27 @@ class Run:
             self.record,
             self.evaluation,
             None if done else number,
+            None if done else ended_by,
         )
 
 
 def _build(
     config: Config, saved: Saved | None, replicas: Replicas, stack: ExitStack
-) -> tuple[VecEnvGroups, Algorithm, RolloutCollector]:
-    """Build the environments, the algorithm and the collector."""
+) -> tuple[VecEnvGroups, Algorithm, RolloutCollector, Future[None]]:
+    """Build the environments, the algorithm and the collector; the last is done when all is traced."""
     first = replicas.index * config.env.num_envs
     envs = make_env_groups(config.env, seed=config.seed, first=first, groups=parts_of(config))
     stack.enter_context(envs)
     if saved is not None:
         check_network(saved, envs.observation_space, envs.num_actions)
+    other = stack.enter_context(ThreadPoolExecutor(1))
+    reset = envs.reset
+    if is_native(config.env):  # others may be bound to this thread
+        reset = other.submit(envs.reset).result  # the games start while the network is built
     algorithm = build_algorithm(config, envs.observation_space, envs.num_actions, replicas=replicas)
-    return envs, algorithm, build_collector(config, envs, algorithm.policy)
+    # while the first rollout is collected; whoever calls a function waits for its trace
+    tracing = other.submit(algorithm.trace)
+    return envs, algorithm, build_collector(config, envs, algorithm.policy, reset()), tracing
 
 
 def _with_own(config: Config, algorithm: type[Algorithm] | None, model: Callable[..., Any] | None) -> Config:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from a2c.algorithms.section import Metric
 from a2c.algorithms.sections import SECTIONS
 from a2c.config import UserError
 from a2c.run.metrics import RUN_COLUMNS, WINDOW
@@ -103,19 +104,22 @@ def make_panels(runs: Sequence[Run], what: str, axis: str, smoothing: int) -> li
 
 def _quantities(runs: Sequence[Run], what: str) -> list[str]:
     """The columns to draw; losses are all metrics that are plotted, those of unknown algorithms included."""
-    columns = dict.fromkeys(name for run in runs for name in run.metrics)
-    losses = [name for name in columns if name not in RUN_COLUMNS and (name not in METRICS or METRICS[name].plotted)]
+    others = dict.fromkeys(name for run in runs for name in run.metrics if name not in RUN_COLUMNS)
+    known = {name: _metrics(runs, name) for name in others}
+    losses = [name for name in others if not known[name] or any(metric.plotted for metric in known[name])]
     return {"return": [RETURN], "losses": losses, "speed": [SPEED], "all": [RETURN, *losses, SPEED]}[what]
 
 
-def _quantity_label(runs: Sequence[Run], quantity: str) -> str:
-    """The name of a quantity in the algorithms of the runs, or in that of another."""
+def _metrics(runs: Sequence[Run], quantity: str) -> list[Metric]:
+    """What a quantity is in the algorithms of the runs, or else in another."""
     sections = [SECTIONS.get(str(run.settings.get("algorithm.name"))) for run in runs]
-    own = [metric.label for section in sections if section for metric in section.METRICS if metric.name == quantity]
-    if own:
-        return " / ".join(dict.fromkeys(own))
-    known = METRICS[quantity].label if quantity in METRICS else quantity.replace("_", " ")
-    return LABELS.get(quantity, known)
+    own = [metric for section in sections if section for metric in section.METRICS if metric.name == quantity]
+    return own or [METRICS[quantity]] if quantity in METRICS else []
+
+
+def _quantity_label(runs: Sequence[Run], quantity: str) -> str:
+    labels = dict.fromkeys(metric.label for metric in _metrics(runs, quantity))
+    return LABELS.get(quantity, " / ".join(labels) or quantity.replace("_", " "))
 
 
 def smooth(values: FloatArray, reach: int) -> FloatArray:

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from a2c.algorithms.on_policy import Objective, outcomes
-from a2c.algorithms.policy import Policy
+from a2c.algorithms.policy import Policy, Shown
 from a2c.algorithms.returns import n_step_returns
 from a2c.config import Config, UserError
 from a2c.data.rollout import Rollout
@@ -41,7 +41,8 @@ class Step(NamedTuple):
 class Thoughts(NamedTuple):
     """The network's outputs at each step of a game, and the returns that followed."""
 
-    probabilities: np.ndarray  # [T, A] float32
+    actions: np.ndarray  # [T, A] float32: probabilities or Q-values, as `shows` says
+    shows: Shown
     values: np.ndarray  # [T] float32
     returns: np.ndarray  # [T] float32: discounted, of the rewards as the loss sees them; what the values estimate
     effects: np.ndarray | None  # [T, G, G] float32: see `saliency.effects`
@@ -96,18 +97,18 @@ def think(policy: Policy, config: Config, steps: Iterable[Step], *, saliency: Sa
         policy: whose network it is.
         config: of its training.
         steps: of the whole game, as from `replay`.
-        saliency: the number whose effects are computed: the value, or the log-probability of the action taken. It needs
-            observations that are images.
+        saliency: the number whose effects are computed: the value, or the log-probability or Q-value of the action
+            taken. It needs observations that are images.
 
     Raises:
         UserError: if a number is not finite.
     """
-    log_probabilities, values, maps = [], [], []
+    looks, values, maps = [], [], []
     facts: list[tuple[float, bool, bool, bool]] = []  # not the steps themselves: their pictures take gigabytes
     last: list[np.ndarray] = []
     for step in steps:
-        log_p, value = policy.look(step.observation[None])
-        log_probabilities.append(log_p[0])
+        look, value = policy.look(step.observation[None])
+        looks.append(look[0])
         values.append(value[0])
         if saliency:
             maps.append(effects(_observed(policy.look, saliency, step.action), step.observation))
@@ -119,10 +120,11 @@ def think(policy: Policy, config: Config, steps: Iterable[Step], *, saliency: Sa
         Objective.of(config),
     )
     returns = n_step_returns(*found, np.zeros(1, np.float32))  # the last step ends the game, so no value follows it
-    if not (np.isfinite(log_probabilities).all() and np.isfinite(values).all() and np.isfinite(returns).all()):
+    if not (np.isfinite(looks).all() and np.isfinite(values).all() and np.isfinite(returns).all()):
         raise UserError(f"The network or the rewards of {config.env.id} are not finite, so that nothing can be drawn.")
     return Thoughts(
-        probabilities=np.exp(log_probabilities),
+        actions=np.exp(looks) if policy.shows == "probabilities" else np.array(looks),
+        shows=policy.shows,
         values=np.array(values),
         returns=returns.numpy()[:, 0],
         effects=np.array(maps) if saliency else None,

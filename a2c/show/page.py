@@ -212,6 +212,8 @@ def _commands(run: Run) -> str:
     )
     if not config.algorithm.PROMISES.exact:
         same = f"its algorithm does not promise the same bits; the versions are below{at}"
+    if (origin := run.provenance.get("init_from")) is not None:
+        same += f". It started with the weights of <code>{escape(origin)}</code>, so give <code>--init-from</code> too"
     return f"<p>Train with exactly this configuration; {same}:</p>\n{_code(train)}{evaluate}"
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from matplotlib import get_data_path
 from PIL import Image, ImageDraw, ImageFont
 
+from a2c.algorithms.policy import Shown
 from a2c.show.game import Saliency, Step, Thoughts
 from a2c.show.saliency import channels_last, is_image
 
@@ -41,6 +42,12 @@ GREEN: Colour = (0, 158, 115)
 GLOW: Colour = (0, 240, 255)  # of the saliency: no game's background has it
 
 
+# of each action: what it is, how it is written, and what a saliency of the policy moves
+_TOLD: dict[Shown, str] = {"probabilities": "probability", "q_values": "Q-value"}
+_FORMS: dict[Shown, str] = {"probabilities": ".1%", "q_values": "+.2f"}
+_MOVED: dict[Shown, str] = {"probabilities": "log p of the action", "q_values": "Q of the action"}
+
+
 class Caption(NamedTuple):
     """Texts and figures of the whole game."""
 
@@ -60,9 +67,10 @@ class Painter:
         self.caption = caption
         self.thoughts = thoughts
         self.length = len(thoughts.values)
-        # the most probable actions on average, in their own order
-        most = np.argsort(-thoughts.probabilities.mean(axis=0), kind="stable")[:MOST_BARS]
+        # the actions that are best on average, in their own order
+        most = np.argsort(-thoughts.actions.mean(axis=0), kind="stable")[:MOST_BARS]
         self.bars = np.sort(most).tolist()
+        self.shares = _shares(thoughts)
         self.row = min(26, 288 // len(self.bars))
         self.curve_top = 224 + self.row * len(self.bars) + 16
         span = np.concatenate([thoughts.values, thoughts.returns, [0.0]])
@@ -111,7 +119,7 @@ class Painter:
         draw = ImageDraw.Draw(image)
         draw.text((0, 0), "score", DIM, _font(14))
         draw.text((290, 0), "time", DIM, _font(14))
-        draw.text((0, 202), "probability of each action; the one taken is marked", DIM, _font(14))
+        draw.text((0, 202), f"{_TOLD[self.thoughts.shows]} of each action; the one taken is marked", DIM, _font(14))
         for row, action in enumerate(self.bars):
             y = 224 + row * self.row
             draw.text((16, y + self.row // 2), self._name(action), DIM, self._row_font(), anchor="lm")
@@ -130,7 +138,7 @@ class Painter:
         return panel
 
     def _saliency_legend(self) -> str:
-        what = "the value" if self.caption.saliency == "value" else "log p of the action"
+        what = "the value" if self.caption.saliency == "value" else _MOVED[self.thoughts.shows]
         return f"glow: a blur there moves {what} by up to"
 
     def _name(self, action: int) -> str:
@@ -161,7 +169,7 @@ class Painter:
     def _draw_bars(self, panel: np.ndarray, t: int, taken: int) -> None:
         for row, action in enumerate(self.bars):
             top, bottom = 224 + row * self.row + 2, 224 + (row + 1) * self.row - 2
-            filled = round(200 * float(self.thoughts.probabilities[t, action]))
+            filled = round(200 * float(self.shares[t, action]))
             panel[top:bottom, 140 : 140 + filled] = ORANGE if action == taken else DIM
             if action == taken:
                 middle = (top + bottom) // 2
@@ -188,8 +196,8 @@ class Painter:
         for row, action in enumerate(self.bars):
             middle = 224 + row * self.row + self.row // 2
             colour = ORANGE if action == step.action else TEXT
-            share = float(self.thoughts.probabilities[t, action])
-            draw.text((408, middle), f"{share:.1%}", colour, self._row_font(), anchor="rm")
+            told = f"{self.thoughts.actions[t, action]:{_FORMS[self.thoughts.shows]}}"
+            draw.text((408, middle), told, colour, self._row_font(), anchor="rm")
             if action == step.action:
                 draw.text((16, middle), self._name(action), ORANGE, self._row_font(), anchor="lm")
         draw.text((48, self.curve_top), f"{self.thoughts.values[t]:+.2f}", TEXT, _font(14))
@@ -218,9 +226,19 @@ def dyed(picture: np.ndarray, caption: Caption, thoughts: Thoughts, t: int) -> n
 def lines(caption: Caption, thoughts: Thoughts, t: int, step: Step) -> list[str]:
     """What `Painter` shows, in two lines of text."""
     lives = f"lives {step.lives}  " if step.lives else ""
-    bars = [f"{name} {share:.0%}" for name, share in zip(caption.action_names, thoughts.probabilities[t], strict=True)]
+    form = _FORMS[thoughts.shows].replace("1%", "0%")
+    bars = [f"{name} {x:{form}}" for name, x in zip(caption.action_names, thoughts.actions[t], strict=True)]
     state = f"{caption.title}  score {step.score:g}  {lives}{_clock(caption, t)}  value {thoughts.values[t]:+.2f}"
     return [f"{state}  ▸{bars[step.action]}", "  ".join(bars)]
+
+
+def _shares(thoughts: Thoughts) -> np.ndarray:
+    """The lengths of the bars, [T, A] in [0, 1]: Q-values from the least to the largest of the game."""
+    if thoughts.shows == "probabilities":
+        return thoughts.actions
+    low, high = thoughts.actions.min(), thoughts.actions.max()
+    shares: np.ndarray = (thoughts.actions - low) / max(high - low, 1e-9)
+    return shares
 
 
 def _clock(caption: Caption, t: int) -> str:

@@ -13,7 +13,7 @@ from a2c.algorithms.policy import Policy
 from a2c.config import UserError, env_slug
 from a2c.envs import atari_game, clips_rewards, make_filmed_env
 from a2c.envs.gymnasium import ScalarEnvs
-from a2c.evaluation.evaluate import PlayedGame, evaluation_envs, play
+from a2c.evaluation.evaluate import PlayedGame, evaluation_envs, play, way
 from a2c.execution.runtime import parts_of, setup
 from a2c.run.checkpoint import Saved, restored_policy
 from a2c.run.files import made_folder, write_result
@@ -48,7 +48,7 @@ class Watched:
     env: str
     checkpoint: str
     env_steps: int  # of training
-    policy: str  # "sampled" or "greedy"
+    policy: str  # how it chose, see `way`
     seed: int  # of games and draws
     choice: str
     scores: tuple[float, ...]  # of all games to choose from
@@ -215,14 +215,13 @@ def _counted(chosen: Chosen, part: Part) -> Iterator[Step]:
 def _caption(chosen: Chosen) -> Caption:
     config, env, request = chosen.saved.config, chosen.env, chosen.request
     game = atari_game(config.env.id)
-    policy = "greedy" if chosen.greedy else "sampled"
     rewards = "rewards' signs" if clips_rewards(config.env) else "rewards"
     end = "the next lost life or the end" if config.env.cut_on_life_loss and game else "the end"
     return Caption(
         title=game.name if game else config.env.id,
         subtitle=(
-            f"after {chosen.saved.env_steps:,} training steps, {policy} actions, the {request.choice} of "
-            f"{request.episodes} games, seed {chosen.game.episode.seed}"
+            f"after {chosen.saved.env_steps:,} training steps, {way(chosen.policy, greedy=chosen.greedy)} actions, "
+            f"the {request.choice} of {request.episodes} games, seed {chosen.game.episode.seed}"
         ),
         action_names=env.action_names,
         steps_per_second=env.frames_per_second / env.frames_per_step,
@@ -241,7 +240,7 @@ def _watched(chosen: Chosen, frames: int, files: list[Path]) -> Watched:
         env=chosen.saved.config.env.id,
         checkpoint=str(chosen.saved.path),
         env_steps=chosen.saved.env_steps,
-        policy="greedy" if chosen.greedy else "sampled",
+        policy=way(chosen.policy, greedy=chosen.greedy),
         seed=chosen.seed,
         choice=chosen.request.choice,
         scores=tuple(game.episode.episode_return for game in chosen.played),

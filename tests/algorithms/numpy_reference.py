@@ -198,3 +198,119 @@ class NumpyPPO:
             self.network.descend(gradients)
             each.append({**losses, "learning_rate": self.network.optimizer.learning_rate})
         return {name: np.mean([losses[name] for losses in each]) for name in each[0]}
+
+
+@dataclasses.dataclass
+class NumpyDQN:
+    """The Huber loss of the TD errors of Q on a network, from transitions as they happened."""
+
+    network: NumpyNetwork
+    target: NumpyNetwork  # its weights are replaced by copies of the network's
+    algorithm: Any
+    cut_on_life_loss: bool
+    steps: int = 0
+
+    def q_values(self, network, x):
+        """Activations and Q [N, A]."""
+        activations, first, values = network.forward(x)
+        if self.algorithm.duelling:
+            first = first - first.mean(axis=1, keepdims=True) + values[:, None]
+        return activations, first
+
+    def targets(self, samples):
+        """Rewards as long as the episode lasts, then the target's value of where it went on or was cut."""
+        following = samples.next_observations.astype(np.float64)
+        valued = self.q_values(self.target, following)[1]
+        choosing = self.q_values(self.network, following)[1] if self.algorithm.double else valued
+        targets = np.zeros(len(valued))
+        for i in range(len(valued)):
+            weight = 1.0
+            for k in range(self.algorithm.n_step):
+                targets[i] += weight * samples.rewards[k, i]
+                weight *= self.algorithm.gamma
+                if samples.terminated[k, i] or (self.cut_on_life_loss and samples.life_lost[k, i]):
+                    weight = 0.0
+                if weight == 0.0 or samples.truncated[k, i]:
+                    break
+            targets[i] += weight * valued[i, choosing[i].argmax()]
+        return targets
+
+    def update(self, samples, beta):
+        """One gradient step; returns what is reported of it, and the sizes of the errors."""
+        n, each = len(samples.actions), np.arange(len(samples.actions))
+        activations, q_values = self.q_values(self.network, samples.observations.astype(np.float64))
+        errors = self.targets(samples) - q_values[each, samples.actions]
+        weights = samples.probabilities**-beta
+        weights /= weights.max()
+        sizes = np.abs(errors)
+        losses = {
+            "total_loss": np.mean(weights * np.where(sizes <= 1, errors**2 / 2, sizes - 0.5)),
+            "q_value": q_values[each, samples.actions].mean(),
+            "td_error": sizes.mean(),
+            "learning_rate": self.network.optimizer.learning_rate,
+        }
+        d_q = np.zeros_like(q_values)
+        d_q[each, samples.actions] = -weights * np.clip(errors, -1, 1) / n
+        d_values = np.zeros((n, 1))
+        if self.algorithm.duelling:
+            d_values = d_q.sum(axis=1, keepdims=True)
+            d_q = d_q - d_q.mean(axis=1, keepdims=True)
+        losses["grad_norm"] = self.network.descend(self.network.backward(activations, d_q, d_values))
+        self.steps += 1
+        if self.steps % self.algorithm.target_update == 0:
+            self.target.weights = {path: w.copy() for path, w in self.network.weights.items()}
+        return losses, sizes
+
+
+@dataclasses.dataclass
+class NumpySAC:
+    """Discrete SAC on five networks and a temperature, from transitions as they happened; nothing is clipped."""
+
+    policy: NumpyNetwork
+    critics: list[NumpyNetwork]
+    targets: list[NumpyNetwork]
+    temperature: NumpyNetwork  # one weight, the logarithm
+    algorithm: Any
+    cut_on_life_loss: bool
+    target_entropy: float
+
+    def soft(self, logits, q_values, alpha):
+        """The soft values [N], and what each action gains [N, A]."""
+        pi, log_pi = softmax(logits)
+        gains = q_values - alpha * log_pi
+        return (pi * gains).sum(axis=1), pi, gains
+
+    def smaller(self, networks, x):
+        return np.minimum(*(network.forward(x)[1] for network in networks))
+
+    def update(self, samples):
+        """One gradient step of each; returns what is reported of it."""
+        n, each = len(samples.actions), np.arange(len(samples.actions))
+        x, following = samples.observations.astype(np.float64), samples.next_observations.astype(np.float64)
+        alpha = float(np.exp(self.temperature.weights["log"]))
+        cut = samples.terminated[0] | (samples.life_lost[0] & self.cut_on_life_loss)
+        soft, _, _ = self.soft(self.policy.forward(following)[1], self.smaller(self.targets, following), alpha)
+        targets = samples.rewards[0] + self.algorithm.gamma * ~cut * soft
+        losses, squares = {"critic_loss": 0.0}, 0.0
+        for critic in self.critics[::-1]:
+            activations, q_values, _ = critic.forward(x)
+            errors = targets - q_values[each, samples.actions]
+            d_q = np.zeros_like(q_values)
+            d_q[each, samples.actions] = -2 * errors / n
+            losses["critic_loss"] += np.mean(errors**2)
+            losses["q_value"] = q_values[each, samples.actions].mean()
+            squares += critic.descend(critic.backward(activations, d_q, np.zeros((n, 1)))) ** 2
+        losses["grad_norm"] = np.sqrt(squares)
+        activations, logits, values = self.policy.forward(x)
+        soft, pi, gains = self.soft(logits, self.smaller(self.critics, x), alpha)
+        c_v = self.algorithm.value_loss_coef
+        losses |= {"policy_loss": -soft.mean(), "value_loss": np.mean((soft - values) ** 2)}
+        losses["entropy"] = -(pi * np.log(pi)).sum(axis=1).mean()
+        d_logits, d_values = -pi * (gains - soft[:, None]) / n, (-2 * c_v * (soft - values) / n)[:, None]
+        losses["policy_grad_norm"] = self.policy.descend(self.policy.backward(activations, d_logits, d_values))
+        self.temperature.descend({"log": np.array(alpha * (losses["entropy"] - self.target_entropy))})
+        for critic, target in zip(self.critics, self.targets, strict=True):
+            for path, weight in critic.weights.items():
+                if "value" not in path:
+                    target.weights[path] += self.algorithm.polyak * (weight - target.weights[path])
+        return losses

@@ -24,6 +24,8 @@ from a2c.run.training import train
 pytestmark = pytest.mark.usefixtures("exact_numerics")
 ALGORITHMS = sorted(SECTIONS)
 QUICK = [DEFAULT, "ppo"]  # the others' own tests hold the same by default
+SOON = {"learning_starts": 0, "target_update": 2, "gradient_steps": 4, "replay_capacity": 300, "batch_size": 64}
+SOON |= {"first_temperature": 0.1, "target_entropy": 0.2}  # with two actions, SAC's defaults act almost at random
 EXACT = [name for name in ALGORITHMS if SECTIONS[name].PROMISES.exact]
 SAME_IN_BOTH_MODES = [name for name in ALGORITHMS if SECTIONS[name].PROMISES.modes]
 
@@ -39,13 +41,18 @@ def config(name: str, mode: str = "graph", updates: int = 4, **sections: Any) ->
         "total_env_steps": updates * 8 * 16 * rollouts_of(name),
         "env": {"id": "Bandit", "num_envs": 8},
         "model": {"name": "mlp", "hidden_sizes": [16], "separate_value": SECTIONS[name].SEPARATE_VALUE},
-        "algorithm": {"name": name, "rollout_length": 16},
+        "algorithm": {"name": name, "rollout_length": 16, **soon(name)},
         "optimizer": {"name": "adam", "learning_rate": 0.01},
         "runtime": {"mode": mode},
         "logging": {"every_updates": 1, "tensorboard": False},
         **sections,
     }
     return build_config(values, where="test")
+
+
+def soon(name: str) -> dict[str, float]:
+    """Settings with which something is learned in the first update, and all is used in a few."""
+    return {key: value for key, value in SOON.items() if key in SECTIONS[name].model_fields}
 
 
 def rollouts_of(name: str) -> int:
@@ -212,3 +219,16 @@ def test_every_algorithm_has_a_preset_of_its_name_a_test_and_a_layer():
         assert f"algorithms.{name}" in re.split(r'[\s"|]+', layers), f"pyproject.toml has no layer for it: {name}"
         assert load_config(config="atari" if name == DEFAULT else name)[0].algorithm.name == name
         assert (here / f"test_{name}.py").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", [name for name in SAME_IN_BOTH_MODES if "replay_capacity" in SECTIONS[name].model_fields]
+)
+def test_what_learns_catch_from_a_replay_has_the_same_bits_in_both_modes(name, tmp_path):
+    """A whole run, whose draws depend on all that was learned before."""
+    for mode in ("graph", "eager"):
+        settings, _ = load_config(env_id="Catch", overrides={"algorithm.name": name, "runtime.mode": mode})
+        train(settings, tmp_path / mode)
+    assert learned(tmp_path / "graph") == learned(tmp_path / "eager")
+    assert evaluate(tmp_path / "eager", episodes=200, greedy=True).mean > 0.8

@@ -16,7 +16,6 @@ from gymnasium.spaces import Box
 from rich.console import Console
 
 from a2c.algorithms.algorithm import build_algorithm
-from a2c.algorithms.sections import A2CSection
 from a2c.analysis import bench, timed_loop
 from a2c.analysis.bench import Bench, RandomPlayer, run_bench
 from a2c.analysis.timed_loop import FORWARD, ROWS, TRANSFER, UPDATE, Clock, Loop, clocks_on
@@ -254,9 +253,7 @@ def test_the_nature_network_by_hand():
     forward = first + second + third + dense + 2 * 512 * (6 + 1)
     assert sum(flops) == forward == 18_693_120
     # 5 steps are acted on, 6 are seen by the update, 5 of them learned from; the pixels need no gradient
-    assert 5 * bench.flops_per_step(model, A2CSection(rollout_length=5)) == pytest.approx(
-        (5 + 6 + 2 * 5) * forward - 5 * first, rel=1e-12
-    )
+    assert 5 * bench.flops_per_step(model, Config()) == pytest.approx((5 + 6 + 2 * 5) * forward - 5 * first, rel=1e-12)
 
 
 @pytest.mark.parametrize("model", [{"name": "small", "conv_layers": [[4, 4, 4], [8, 4, 2]]}, {"name": "nature"}])
@@ -268,7 +265,7 @@ def test_the_count_is_that_of_the_compiled_graphs(model):
     act = tf.function(algorithm.policy.model).get_concrete_function(tf.TensorSpec((b, 84, 84, 4), tf.uint8))
     update = tf.function(algorithm.learn.apply).get_concrete_function(algorithm.learn.signature)
     counted = t * graph_flops(act) + graph_flops(update)
-    assert bench.flops_per_step(algorithm.policy.model, config.algorithm) == pytest.approx(counted / (t * b), rel=1e-12)
+    assert bench.flops_per_step(algorithm.policy.model, config) == pytest.approx(counted / (t * b), rel=1e-12)
 
 
 def graph_flops(function) -> int:

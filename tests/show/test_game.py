@@ -149,7 +149,7 @@ def test_the_network_says_what_the_policy_says():
     _, said = policy.explore(observations, np.zeros(2, np.int64))
     logits = said["logits"]
     shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(thoughts.probabilities, shares, rtol=1e-5)
+    np.testing.assert_allclose(thoughts.actions, shares, rtol=1e-5)
     np.testing.assert_allclose(thoughts.values, policy.value(observations), rtol=1e-4, atol=1e-6)
     assert thoughts.effects is None
 
@@ -167,7 +167,7 @@ def test_a_greedy_game_takes_the_most_probable_action():
     config = small_config(env={"max_frames_per_episode": 120})
     policy, (game, _) = played(config, greedy=True)
     thoughts = think(policy, config, replayed(config, game))
-    np.testing.assert_array_equal(thoughts.probabilities.argmax(axis=1), game.actions)
+    np.testing.assert_array_equal(thoughts.actions.argmax(axis=1), game.actions)
 
 
 @pytest.mark.parametrize("cut", [True, pytest.param(False, marks=pytest.mark.integration)])

@@ -26,7 +26,16 @@ def caption(actions: int = 2, **changes: object) -> Caption:
 def thoughts(probabilities: list[list[float]], values: list[float] | None = None) -> Thoughts:
     t = len(probabilities)
     line = np.array(values or np.zeros(t), np.float32)
-    return Thoughts(np.array(probabilities, np.float32), line, np.zeros(t, np.float32), None)
+    return Thoughts(np.array(probabilities, np.float32), "probabilities", line, np.zeros(t, np.float32), None)
+
+
+def test_q_values_have_bars_from_the_least_to_the_largest_of_the_game():
+    own = thoughts([[-1.0, 3.0, 1.0], [0.0, 0.0, 1.0]])._replace(shows="q_values")
+    shown = panel(Painter(caption(3), own), 0, step(action=1))
+    bars = [shown[224 + 26 * row + 13, 140:341] for row in range(3)]
+    assert [(bar == DIM).all(axis=1).sum() for bar in bars] == [0, 0, 100]
+    assert (bars[1] == ORANGE).all(axis=1).sum() == 200
+    assert "+3.00" in lines(caption(3), own, 0, step(action=1))[0]
 
 
 def step(action: int = 0, **changes: object) -> Step:

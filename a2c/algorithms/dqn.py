@@ -1,0 +1,192 @@
+"""DQN, deep Q-network: learns the value of every action from a replay, and takes the best one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Self, cast
+
+import keras
+import tensorflow as tf
+
+from a2c.algorithms.algorithm import Algorithm, Batches, Update
+from a2c.algorithms.gradient_step import Batch, Fit, GradientStep, Metrics, Pool, in_parts
+from a2c.algorithms.losses import huber_loss
+from a2c.algorithms.off_policy import (
+    Transitions,
+    check_batch,
+    drawn,
+    total_gradient_steps,
+    transitions,
+    transitions_spec,
+)
+from a2c.algorithms.on_policy import Objective
+from a2c.algorithms.policy import QPolicy, network
+from a2c.algorithms.returns import moments, n_step_returns
+from a2c.algorithms.sections import DQNSection
+from a2c.config import Config
+from a2c.data.replay import Replay, replay_of
+from a2c.data.rollout import Rollout
+from a2c.execution.compile import Tap
+from a2c.execution.replicas import ALONE, Replicas
+from a2c.execution.runtime import parts_of, stream_seed
+from a2c.networks.optimizer import build_optimizer
+
+
+class DQN(Algorithm):
+    """Mnih et al. 2015: the loss is Huber's of y - Q(s, a), with y = r + gamma max_a' Q_target(s', a').
+
+    Each rollout is added to the replay; then come `gradient_steps` steps on transitions drawn from it. Epsilon for the
+    next rollout is set after each update, and saved, so that a resumed run explores alike.
+
+    Args:
+        config: the algorithm's section.
+        policy: its network is trained.
+        target: a network of the same form; it becomes a copy of the policy's.
+        optimizer: a Keras optimizer.
+        replay: empty.
+        total_updates: of the run, for the schedules.
+        objective: what the policy maximises.
+        sample_seed: of the draws from the replay.
+        mode: see `Compiled`.
+        max_grad_norm: see `GradientStep`.
+        parts: number of parts that every batch is split into, one core each.
+    """
+
+    policy: QPolicy
+    memory: Replay
+
+    def __init__(
+        self,
+        config: DQNSection,
+        policy: QPolicy,
+        target: keras.Model,
+        optimizer: Any,
+        replay: Replay,
+        *,
+        total_updates: int,
+        objective: Objective,
+        sample_seed: int,
+        mode: str,
+        max_grad_norm: float,
+        parts: int = 1,
+    ) -> None:
+        self.config = config
+        self.policy = policy
+        self.target = target
+        self.memory = replay
+        self.total_updates = total_updates
+        self.objective = objective
+        self.sample_seed = sample_seed
+        self.parts = parts
+        target.set_weights(policy.model.get_weights())
+        policy.epsilon.assign(self._epsilon(0))
+        q_values = policy.model if config.duelling else keras.Model(policy.model.input, policy.model.outputs[0])
+        self.learn = GradientStep(
+            self._loss,
+            q_values.trainable_variables,
+            optimizer,
+            transitions_spec(
+                config.batch_size, config.n_step, tuple(policy.model.input_shape[1:]), policy.model.input.dtype
+            ),
+            max_grad_norm=max_grad_norm,
+            mode=mode,
+        )
+        self.steps = {"transitions": self.learn}
+        self.variables = {
+            "model": policy.model.variables,
+            "optimizer": optimizer.variables,
+            "target": target.variables,
+            "exploration": [policy.epsilon],
+        }
+
+    @staticmethod
+    def build_policy(config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> QPolicy:
+        """See `Algorithm`."""
+        section = cast(DQNSection, config.algorithm)
+        return QPolicy(
+            network(config, space, num_actions),
+            duelling=section.duelling,
+            mode=config.runtime.mode,
+            final_epsilon=section.final_epsilon,
+        )
+
+    @classmethod
+    def build(cls, config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> Self:
+        """See `Algorithm`."""
+        section, parts = cast(DQNSection, config.algorithm), parts_of(config)
+        check_batch(section.batch_size, parts)
+        return cls(
+            section,
+            cls.build_policy(config, space, num_actions),
+            network(config, space, num_actions),
+            build_optimizer(config.optimizer, total_updates=total_gradient_steps(config, section)),
+            replay_of(
+                config.env,
+                space,
+                capacity=section.replay_capacity,
+                n_step=section.n_step,
+                alpha=section.priority_exponent if section.prioritised else None,
+            ),
+            total_updates=config.total_updates,
+            objective=Objective.of(config),
+            sample_seed=stream_seed(config.seed, "samples"),
+            mode=config.runtime.mode,
+            max_grad_norm=config.optimizer.max_grad_norm,
+            parts=parts,
+        )
+
+    def update(
+        self, rollout: Rollout, updates: int, steps: Mapping[str, Callable[[Batch], Metrics]] | None = None
+    ) -> Update:
+        """See `Algorithm`; an update without gradient steps, before `learning_starts`, reports only these two."""
+        made = super().update(rollout, updates, steps)
+        state = {
+            "epsilon": tf.convert_to_tensor(self.policy.epsilon),
+            "replay_size": tf.constant(float(self.memory.size)),
+        }
+        return made._replace(metrics={**made.metrics, **state})
+
+    def batches(self, rollout: Rollout, updates: int) -> Batches:
+        """Transitions drawn from the replay, to which the rollout is added first."""
+        self.memory.add(rollout)
+        self.policy.epsilon.assign(self._epsilon(updates + 1))
+        beta = self.config.importance_exponent
+        beta += (1 - beta) * min(1.0, updates / self.total_updates)
+        for samples in drawn(self.memory, self.config, seed=self.sample_seed, updates=updates):
+            metrics = yield "transitions", transitions(samples, self.objective, beta=beta)
+            errors = metrics.pop("td_errors")  # one for each transition: they are no metric of the update
+            if self.config.prioritised:
+                self.memory.reprioritise(samples.places, errors.numpy()[0])
+            if int(self.learn.optimizer.iterations) % self.config.target_update == 0:
+                for target, variable in zip(self.target.variables, self.policy.model.variables, strict=True):
+                    target.assign(variable)
+
+    def _epsilon(self, updates: int) -> float:
+        """The share of random actions after `updates` updates: from 1 down to the final one, in a straight line."""
+        length = self.config.exploration_fraction * self.total_updates
+        done = min(1.0, updates / length) if length else 1.0
+        return 1.0 + done * (self.config.final_epsilon - 1.0)
+
+    def _loss(self, batch: Transitions, tap: Tap, pool: Pool) -> Fit:
+        q_values = tap("q_values", self._q_values(self.policy.model, tap("observations", batch.observations[0])))
+        chosen = tf.gather(q_values, batch.actions[0], batch_dims=1)[None]
+        targets = tap("targets", self._targets(batch, tap))
+        errors = targets - chosen
+        loss = tap("total_loss", huber_loss(errors, batch.weights))
+        sizes = tf.abs(errors)
+        parts = {"q_value": tf.reduce_mean(chosen), "td_error": tf.reduce_mean(sizes), "td_errors": sizes}
+        return Fit(loss, parts, moments(errors), moments(targets))
+
+    def _targets(self, batch: Transitions, tap: Tap) -> tf.Tensor:
+        """The targets y [1, N]: the n-step returns, with the target network's value of the observation after them."""
+        following = batch.next_observations[0]
+        valued = tap("target_q_values", self._q_values(self.target, following))
+        choosing = self._q_values(self.policy.model, following) if self.config.double else valued
+        best = tf.argmax(choosing, axis=-1, output_type=tf.int32)
+        values = tf.stop_gradient(tf.gather(valued, best, batch_dims=1))
+        final_values = tf.repeat(values[None], self.config.n_step, axis=0)
+        return n_step_returns(batch.rewards, batch.discounts, batch.ends, final_values, values)[:1]
+
+    def _q_values(self, model: keras.Model, observations: tf.Tensor) -> tf.Tensor:
+        """Q [N, A], computed in independent parts."""
+        return tf.concat([self.policy.q_values(model, part) for part in in_parts(observations, self.parts)], axis=0)

@@ -1,0 +1,95 @@
+"""What algorithms share that learn from a replay: the batch of a gradient step, and when and what is drawn for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from a2c.algorithms.on_policy import Objective, terms
+from a2c.algorithms.sections import ReplaySection
+from a2c.config import Config, UserError
+from a2c.data.replay import Replay, Samples
+from a2c.data.rollout import Array
+from a2c.execution.runtime import generator
+
+
+class Transitions(NamedTuple):
+    """The batch of one gradient step: N transitions, each with the n steps that begin with it."""
+
+    observations: Array  # [1, N, *obs]
+    actions: Array  # [1, N] int32
+    rewards: Array  # [n, N] float32, as the loss sees them
+    discounts: Array  # [n, N] float32
+    ends: Array  # [n, N] bool: nothing after this row counts
+    next_observations: Array  # [1, N, *obs]: after n steps, or at the end of the episode
+    weights: Array  # [1, N] float32: of each transition in the loss
+
+
+def transitions(samples: Samples, objective: Objective, *, beta: float = 0.0) -> Transitions:
+    """What is learned from samples.
+
+    Args:
+        samples: from a replay.
+        objective: of the policy.
+        beta: exponent of the weights (1 / N P)^beta, over the largest (Schaul et al. 2016, arXiv 1511.05952, 3.4).
+    """
+    found = terms(samples.rewards, samples.terminated, samples.truncated, samples.life_lost, objective)
+    weights = (samples.probabilities.min() / samples.probabilities) ** beta
+    return Transitions(
+        samples.observations[None],
+        samples.actions[None],
+        *found,
+        samples.next_observations[None],
+        weights.astype(np.float32)[None],
+    )
+
+
+def transitions_spec(number: int, n_step: int, observation: tuple[int, ...], dtype: Any) -> Transitions:
+    """The fixed signature of a gradient step on `number` transitions, as TensorSpecs."""
+    one, all_steps = (1, number), (n_step, number)
+    observations = tf.TensorSpec((*one, *observation), dtype)
+    return Transitions(
+        observations=observations,
+        actions=tf.TensorSpec(one, tf.int32),
+        rewards=tf.TensorSpec(all_steps, tf.float32),
+        discounts=tf.TensorSpec(all_steps, tf.float32),
+        ends=tf.TensorSpec(all_steps, tf.bool),
+        next_observations=observations,
+        weights=tf.TensorSpec(one, tf.float32),
+    )
+
+
+def drawn(replay: Replay, config: ReplaySection, *, seed: int, updates: int) -> Iterator[Samples]:
+    """The samples of each gradient step of an update; none while fewer than `learning_starts` were collected.
+
+    Args:
+        replay: to draw from, with the rollout of this update.
+        config: the algorithm's section.
+        seed: in [0, 2**64).
+        updates: number of earlier updates.
+    """
+    if replay.size > 0 and replay.total * replay.num_envs >= config.learning_starts:
+        for step in range(config.gradient_steps):
+            yield replay.sample(config.batch_size, generator(seed, updates, step))
+
+
+def total_gradient_steps(config: Config, section: ReplaySection) -> int:
+    """The gradient steps of a whole run."""
+    learning = max(0, config.total_env_steps - section.learning_starts)
+    return -(-learning // config.env_steps_per_update) * section.gradient_steps
+
+
+def check_batch(batch_size: int, parts: int) -> None:
+    """Check that a batch can be cut into equal parts.
+
+    Raises:
+        UserError: if not.
+    """
+    if batch_size % parts:
+        raise UserError(
+            f"algorithm.batch_size={batch_size} cannot be cut into {parts} parts, one a core; give a multiple of it, "
+            "or set runtime.threads=1."
+        )

@@ -1,0 +1,229 @@
+"""SAC, soft actor-critic, for discrete actions: a policy that is paid for its entropy, two critics, and a replay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Self, cast
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from a2c.algorithms.algorithm import Algorithm, Batches, Update
+from a2c.algorithms.gradient_step import Batch, Fit, GradientStep, LossFunction, Metrics, Pool, in_parts
+from a2c.algorithms.losses import entropy, soft_values, value_loss
+from a2c.algorithms.off_policy import (
+    Transitions,
+    check_batch,
+    drawn,
+    total_gradient_steps,
+    transitions,
+    transitions_spec,
+)
+from a2c.algorithms.on_policy import Objective
+from a2c.algorithms.policy import ActorCriticPolicy, actor_critic_policy, network
+from a2c.algorithms.returns import moments
+from a2c.algorithms.sections import SACSection
+from a2c.config import Config
+from a2c.data.replay import Replay, replay_of
+from a2c.data.rollout import Array, Rollout
+from a2c.execution.compile import Compiled, Tap
+from a2c.execution.replicas import ALONE, Replicas
+from a2c.execution.runtime import parts_of, stream_seed
+from a2c.networks.optimizer import build_optimizer
+
+
+class PolicyBatch(NamedTuple):
+    """The batch of a gradient step of the policy."""
+
+    observations: Array  # [1, N, *obs]
+
+
+class TemperatureBatch(NamedTuple):
+    """The batch of a gradient step of the temperature."""
+
+    entropies: Array  # [1, 1] float32: of the policy, the mean over the batch before
+
+
+class SAC(Algorithm):
+    """Haarnoja et al. 2018, for discrete actions: Christodoulou 2019, arXiv 1910.07207.
+
+    The expectations over actions are sums, so no action is drawn but in the environments. A gradient step is three:
+    of the critics, the policy, and the temperature; then the targets follow the critics. The policy's network has a
+    value head too, which is fitted to the soft value beside it: nothing is learned from it, `watch` shows it.
+
+    Args:
+        config: the algorithm's section.
+        policy: its network is trained.
+        critics: two networks of the same form; their first head is Q.
+        targets: two more, which follow them.
+        optimizers: Keras optimizers of the critics, the policy and the temperature.
+        replay: empty.
+        objective: what the policy maximises, but for its entropy.
+        sample_seed: of the draws from the replay.
+        mode: see `Compiled`.
+        max_grad_norm: see `GradientStep`.
+        parts: number of parts that every batch is split into, one core each.
+    """
+
+    policy: ActorCriticPolicy
+    memory: Replay
+
+    def __init__(
+        self,
+        config: SACSection,
+        policy: ActorCriticPolicy,
+        critics: tuple[keras.Model, keras.Model],
+        targets: tuple[keras.Model, keras.Model],
+        optimizers: tuple[Any, Any, Any],
+        replay: Replay,
+        *,
+        objective: Objective,
+        sample_seed: int,
+        mode: str,
+        max_grad_norm: float,
+        parts: int = 1,
+    ) -> None:
+        self.config = config
+        self.policy = policy
+        self.critics = [keras.Model(critic.input, critic.outputs[0]) for critic in critics]
+        self.targets = [keras.Model(target.input, target.outputs[0]) for target in targets]
+        self.memory = replay
+        self.objective = objective
+        self.sample_seed = sample_seed
+        self.parts = parts
+        self.target_entropy = config.target_entropy * float(np.log(policy.model.output_shape[0][-1]))
+        self.log_temperature = keras.Variable(np.log(config.first_temperature), dtype="float32", name="log_temperature")
+        for critic, target in zip(self.critics, self.targets, strict=True):
+            target.set_weights(critic.get_weights())
+        batch = transitions_spec(config.batch_size, 1, tuple(policy.model.input_shape[1:]), policy.model.input.dtype)
+        learned = {
+            "critics": [variable for critic in self.critics for variable in critic.trainable_variables],
+            "policy": policy.model.trainable_variables,
+            "temperature": [self.log_temperature],
+        }
+        losses: dict[str, tuple[LossFunction, Any]] = {
+            "critics": (self._critic_loss, batch),
+            "policy": (self._policy_loss, PolicyBatch(batch.observations)),
+            "temperature": (self._temperature_loss, TemperatureBatch(tf.TensorSpec((1, 1), tf.float32))),
+        }
+        self.steps = {
+            name: GradientStep(loss, learned[name], optimizer, spec, max_grad_norm=max_grad_norm, mode=mode)
+            for (name, (loss, spec)), optimizer in zip(losses.items(), optimizers, strict=True)
+        }
+        self._follow = Compiled(self._follow_critics, mode, as_operation=True)
+        self.traced = (self._follow,)
+        self.variables = {
+            "model": policy.model.variables,
+            "critics": learned["critics"],
+            "targets": [variable for target in self.targets for variable in target.trainable_variables],
+            "temperature": [self.log_temperature],
+            **{f"{name} optimizer": each.variables for name, each in zip(losses, optimizers, strict=True)},
+        }
+
+    @staticmethod
+    def build_policy(config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> ActorCriticPolicy:
+        """See `Algorithm`."""
+        return actor_critic_policy(config, space, num_actions)
+
+    @classmethod
+    def build(cls, config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> Self:
+        """See `Algorithm`."""
+        section, parts = cast(SACSection, config.algorithm), parts_of(config)
+        check_batch(section.batch_size, parts)
+        steps = total_gradient_steps(config, section)
+        optimizers = [build_optimizer(config.optimizer, total_updates=steps) for _ in range(3)]
+        return cls(
+            section,
+            cls.build_policy(config, space, num_actions),
+            _critics(config, space, num_actions),
+            _critics(config, space, num_actions),
+            (optimizers[0], optimizers[1], optimizers[2]),
+            replay_of(config.env, space, capacity=section.replay_capacity),
+            objective=Objective.of(config),
+            sample_seed=stream_seed(config.seed, "samples"),
+            mode=config.runtime.mode,
+            max_grad_norm=config.optimizer.max_grad_norm,
+            parts=parts,
+        )
+
+    def update(
+        self, rollout: Rollout, updates: int, steps: Mapping[str, Callable[[Batch], Metrics]] | None = None
+    ) -> Update:
+        """See `Algorithm`; an update without gradient steps, before `learning_starts`, reports only these two."""
+        made = super().update(rollout, updates, steps)
+        state = {"temperature": self._temperature(), "replay_size": tf.constant(float(self.memory.size))}
+        return made._replace(metrics={**made.metrics, **state})
+
+    def batches(self, rollout: Rollout, updates: int) -> Batches:
+        """Transitions drawn from the replay, to which the rollout is added first; three steps on each batch."""
+        self.memory.add(rollout)
+        for samples in drawn(self.memory, self.config, seed=self.sample_seed, updates=updates):
+            batch = transitions(samples, self.objective)
+            yield "critics", batch
+            metrics = yield "policy", PolicyBatch(batch.observations)
+            metrics["policy_grad_norm"] = metrics.pop("grad_norm")
+            mean = np.reshape(metrics["entropy"], (1, 1))
+            del (yield "temperature", TemperatureBatch(mean))["grad_norm"]  # the critics' is reported
+            self._follow()
+
+    def _temperature(self) -> tf.Tensor:
+        return tf.exp(tf.convert_to_tensor(self.log_temperature))
+
+    def _follow_critics(self) -> tf.Tensor:
+        """Move the targets towards the critics by Polyak averaging; returns nothing of use."""
+        for critic, target in zip(self.critics, self.targets, strict=True):
+            for variable, follower in zip(critic.trainable_variables, target.trainable_variables, strict=True):
+                follower.assign_add(self.config.polyak * (tf.convert_to_tensor(variable) - follower))
+        return tf.constant(0)
+
+    def _critic_loss(self, batch: Transitions, tap: Tap, pool: Pool) -> Fit:
+        following = batch.next_observations[0]
+        valued = tap("target_q_values", self._smaller(self.targets, following))
+        soft = soft_values(self._outputs(self.policy.model, following)[0], valued, self._temperature())
+        targets = tap("targets", tf.stop_gradient(batch.rewards + batch.discounts * soft[None]))
+        observations = tap("observations", batch.observations[0])
+        chosen = [
+            tf.gather(self._q_values(critic, observations), batch.actions[0], batch_dims=1)[None]
+            for critic in self.critics
+        ]
+        loss = tap("critic_loss", value_loss(chosen[0], targets) + value_loss(chosen[1], targets))
+        parts = {"critic_loss": loss, "q_value": tf.reduce_mean(chosen[0])}
+        return Fit(loss, parts, moments(targets - chosen[0]), moments(targets))
+
+    def _policy_loss(self, batch: PolicyBatch, tap: Tap, pool: Pool) -> Fit:
+        observations = tap("observations", batch.observations[0])
+        logits, values = self._outputs(self.policy.model, observations)
+        smaller = tf.stop_gradient(self._smaller(self.critics, observations))
+        soft = tap("soft_values", soft_values(tap("logits", logits), smaller, self._temperature()))
+        policy_loss, fit = -tf.reduce_mean(soft), value_loss(tap("values", values)[None], soft[None])
+        parts = {"policy_loss": policy_loss, "value_loss": fit, "entropy": entropy(logits[None])}
+        loss = tap("total_loss", policy_loss + self.config.value_loss_coef * fit)
+        return Fit(loss, parts, moments(soft - values), moments(soft))
+
+    def _temperature_loss(self, batch: TemperatureBatch, tap: Tap, pool: Pool) -> Fit:
+        excess = batch.entropies - self.target_entropy
+        loss = tap("temperature_loss", tf.reduce_mean(self._temperature() * excess))
+        return Fit(loss, {}, moments(excess), moments(excess))
+
+    def _smaller(self, models: list[keras.Model], observations: tf.Tensor) -> tf.Tensor:
+        """The smaller Q of two networks, [N, A]."""
+        return tf.minimum(*(self._q_values(model, observations) for model in models))
+
+    def _q_values(self, model: keras.Model, observations: tf.Tensor) -> tf.Tensor:
+        """Q [N, A], computed in independent parts."""
+        return tf.concat([model(part) for part in in_parts(observations, self.parts)], axis=0)
+
+    def _outputs(self, model: keras.Model, observations: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Logits [N, A] and values [N], computed in independent parts."""
+        each = zip(*(model(part) for part in in_parts(observations, self.parts)), strict=True)
+        logits, values = (tf.concat(parts, axis=0) for parts in each)
+        return logits, values
+
+
+def _critics(config: Config, space: Any, num_actions: int) -> tuple[keras.Model, keras.Model]:
+    """Two networks with fresh weights, others than the policy's."""
+    first, second = (
+        config.model_copy(update={"seed": stream_seed(config.seed, f"{name} critic")}) for name in ("first", "second")
+    )
+    return network(first, space, num_actions), network(second, space, num_actions)

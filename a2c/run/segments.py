@@ -1,0 +1,120 @@
+"""The log of an algorithm's memory: files of rows that never change, beside the checkpoints that need them.
+
+A checkpoint of a replay of 1 M transitions would take gigabytes, three times over. So each checkpoint first writes the
+rows since the one before it to new files, then itself, with the rows, names and seals of all files that it needs. A
+kill in between leaves files that no checkpoint names, which the resumed run removes; a file is removed as soon as no
+kept checkpoint needs it. Playing the actions again would need no files, but as long as the emulator needs for them, and
+an emulator that does the same again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from a2c.algorithms.algorithm import Memory
+from a2c.config import UserError
+from a2c.reading import is_regular
+from a2c.run.archive import DamagedError, read_archive, seal_of, write_archive
+from a2c.run.files import make_folders, remove
+
+FOLDER = "memory"
+LARGEST_SEGMENT = 2**28  # bytes
+_SEGMENT = re.compile(r"rows-(\d{12,18})-(\d{12,18})\.npz")
+
+
+class Segment(NamedTuple):
+    """A file of rows."""
+
+    first: int
+    end: int  # the row after its last
+    seal: str  # the file's
+
+    @property
+    def name(self) -> str:
+        """Of the file."""
+        return f"rows-{self.first:012d}-{self.end:012d}.npz"
+
+
+class Segments:
+    """Saves and restores the rows of one memory, in the folder `memory` of a run."""
+
+    def __init__(self, run_dir: Path, memory: Memory) -> None:
+        self.run_dir = run_dir
+        self.folder = run_dir / FOLDER
+        self.memory = memory
+        self.saved: list[Segment] = []
+        self._needed: dict[str, int] = {}  # the first row that a checkpoint needs, by its file's name
+
+    def save(self, checkpoint: str) -> list[list[Any]]:
+        """Write the rows that are in no file yet; returns what `checkpoint`, the next to be written, must hold.
+
+        Raises:
+            OSError: if they cannot be written.
+        """
+        needed, total = self.memory.first, self.memory.total
+        done = self.saved[-1].end if self.saved else 0
+        make_folders(self.folder, below=self.run_dir)
+        length = max(1, LARGEST_SEGMENT // self.memory.row_bytes)
+        for first in range(max(done, needed), total, length):
+            end = min(first + length, total)
+            path = self.folder / Segment(first, end, "").name
+            write_archive(path, self.memory.read(first, end), below=self.run_dir)
+            self.saved.append(Segment(first, end, seal_of(path)))
+        self._needed[checkpoint] = needed
+        return [list(segment) for segment in self.saved if segment.end > needed]
+
+    def restore(self, saved: Any) -> None:
+        """Read the rows of a checkpoint into the memory, whose state is restored already; remove what it does not need.
+
+        Args:
+            saved: what `save` returned.
+
+        Raises:
+            UserError: if a file is missing or damaged, or does not fit.
+        """
+        try:
+            self.saved = [Segment(int(first), int(end), str(seal)) for first, end, seal in saved]
+            at = self.saved[0].first if self.saved else self.memory.total
+            if at > self.memory.first:
+                raise DamagedError("rows are missing")
+            for segment in self.saved:
+                self._read(segment, at)
+                at = segment.end
+            if at != self.memory.total:
+                raise DamagedError("rows are missing")
+        except (DamagedError, OSError, KeyError, ValueError, TypeError, OverflowError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise UserError(
+                f"The run cannot be resumed, since what it remembers, in {self.folder}, is not whole: {reason}."
+            ) from None
+        # only older checkpoints need these, and name their seals
+        older = [Segment(int(m[1]), int(m[2]), "") for m in map(_SEGMENT.fullmatch, self._names()) if m]
+        self.saved = [*(segment for segment in older if segment.end <= self.memory.first), *self.saved]
+
+    def _read(self, segment: Segment, at: int) -> None:
+        path = self.folder / segment.name
+        arrays, _ = read_archive(path)
+        if segment.first != at or not segment.end > at or seal_of(path) != segment.seal:
+            raise DamagedError(f"{path.name} is not the file that the checkpoint names")
+        self.memory.write(segment.first, segment.end, arrays)
+
+    def clean(self, checkpoints: Iterable[str]) -> None:
+        """Remove the files that none of the kept checkpoints needs, and those that killed sessions left."""
+        needed = min((self._needed.get(name, 0) for name in checkpoints), default=0)  # 0: of an earlier session
+        self.saved = [segment for segment in self.saved if segment.end > needed]
+        kept = {segment.name for segment in self.saved}
+        for name in self._names():
+            if name not in kept:
+                remove(self.folder / name, below=self.run_dir)
+
+    def _names(self) -> list[str]:
+        """The files of the folder that are named like segments, or like what a kill leaves of one."""
+        named = sorted(self.folder.glob("*rows-*.npz*"))
+        return [
+            file.name
+            for file in named
+            if _SEGMENT.fullmatch(file.name.removeprefix(".").removesuffix(".tmp")) and is_regular(file, links=False)
+        ]

@@ -1,0 +1,172 @@
+"""The files of an algorithm's memory: what checkpoints need is there, and nothing else."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from a2c.config import Config, UserError, build_config
+from a2c.run.archive import read_archive, write_archive
+from a2c.run.checkpoint import read_checkpoint, step_files
+from a2c.run.segments import FOLDER, Segments
+from a2c.run.training import train
+
+
+class Numbers:
+    """A memory of numbers, of which the latest 10 are needed."""
+
+    row_bytes = 8
+
+    def __init__(self) -> None:
+        self.values = np.zeros(0, np.int64)
+
+    @property
+    def total(self) -> int:
+        return len(self.values)
+
+    @property
+    def first(self) -> int:
+        return max(0, self.total - 10)
+
+    def add(self, number: int) -> None:
+        self.values = np.concatenate([self.values, np.arange(number) ** 2 + self.total])
+
+    def state(self) -> dict[str, np.ndarray]:
+        return {"total": np.array(self.total)}
+
+    def restore(self, state: dict[str, np.ndarray]) -> None:
+        self.values = np.full(int(state["total"]), -1, np.int64)
+
+    def read(self, first: int, end: int) -> dict[str, np.ndarray]:
+        assert first >= self.first
+        return {"values": self.values[first:end]}
+
+    def write(self, first: int, end: int, rows: dict[str, np.ndarray]) -> None:
+        self.values[first:end] = rows["values"]
+
+
+def names(run_dir: Path) -> list[str]:
+    return sorted(file.name for file in (run_dir / FOLDER).iterdir())
+
+
+def restored(run_dir: Path, saved: list) -> tuple[Numbers, Segments]:
+    memory = Numbers()
+    memory.restore({"total": np.array(saved[-1][1])})
+    segments = Segments(run_dir, memory)
+    segments.restore(json.loads(json.dumps(saved)))  # as the header of a checkpoint holds it
+    return memory, segments
+
+
+def test_each_checkpoint_finds_its_rows_until_it_is_gone(tmp_path):
+    """Also in a later session, which may go on from an earlier checkpoint than the last."""
+    memory = Numbers()
+    segments, kept = Segments(tmp_path, memory), {}
+    for number in range(12):
+        if number == 7:  # resumed from the last but one: the last was damaged
+            kept.popitem()
+            memory, segments = restored(tmp_path, list(kept.values())[-1])
+            segments.clean(kept)
+        memory.add([4, 3, 25, 0][number % 4])
+        kept[f"step-{number}"] = segments.save(f"step-{number}")
+        if len(kept) > 3:
+            kept.pop(next(iter(kept)))
+        segments.clean(kept)
+        for saved in kept.values():
+            if saved:
+                again, _ = restored(tmp_path, saved)
+                np.testing.assert_array_equal(again.values[again.first :], memory.values[again.first : again.total])
+    assert set(names(tmp_path)) == {
+        f"rows-{first:012d}-{end:012d}.npz" for saved in kept.values() for first, end, _ in saved
+    }
+
+
+def test_what_a_kill_left_is_removed(tmp_path):
+    memory = Numbers()
+    memory.add(5)
+    segments = Segments(tmp_path, memory)
+    saved = segments.save("step-1")
+    memory.add(5)
+    segments.save("step-2")  # and killed before that checkpoint was there
+    (tmp_path / FOLDER / ".rows-000000000010-000000000012.npz.tmp").write_bytes(b"half")
+    (tmp_path / FOLDER / "notes.txt").write_text("mine")
+    _, again = restored(tmp_path, saved)
+    again.clean(["step-1"])
+    assert names(tmp_path) == ["notes.txt", "rows-000000000000-000000000005.npz"]
+
+
+def test_a_long_memory_is_cut_into_files(tmp_path, monkeypatch):
+    monkeypatch.setattr("a2c.run.segments.LARGEST_SEGMENT", 3 * 8)
+    memory = Numbers()
+    memory.add(8)
+    saved = Segments(tmp_path, memory).save("step-1")
+    assert [segment[:2] for segment in saved] == [[0, 3], [3, 6], [6, 8]]
+    again, _ = restored(tmp_path, saved)
+    np.testing.assert_array_equal(again.values, memory.values)
+
+
+@pytest.fixture
+def saved(tmp_path) -> list:
+    memory = Numbers()
+    memory.add(5)
+    segments = Segments(tmp_path, memory)
+    segments.save("step-1")
+    memory.add(3)
+    return segments.save("step-2")
+
+
+DAMAGE = {
+    "missing": lambda path: path.unlink(),
+    "a byte": lambda path: path.write_bytes(path.read_bytes()[:300] + b"x" + path.read_bytes()[301:]),
+    "cut": lambda path: path.write_bytes(path.read_bytes()[:-70]),
+    "a pipe": lambda path: (path.unlink(), os.mkfifo(path)),
+    "of another run": lambda path: write_archive(path, {"values": np.zeros(5, np.int64)}),
+    "not sealed": lambda path: np.savez(path, values=np.zeros(5, np.int64)),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_a_file_that_is_not_as_written_is_told(tmp_path, saved, damage):
+    damage(tmp_path / FOLDER / "rows-000000000000-000000000005.npz")
+    with pytest.raises(
+        UserError, match=r"cannot be resumed, since what it remembers, in .*memory, is not whole: .+\.$"
+    ):
+        restored(tmp_path, saved)
+
+
+@pytest.mark.parametrize("change", [lambda s: s[1:], lambda s: s[::-1], lambda s: [[0, 8, "x"]], lambda s: [*s, [1]]])
+def test_a_header_that_contradicts_its_files_is_told(tmp_path, saved, change):
+    memory = Numbers()
+    memory.restore({"total": np.array(8)})
+    with pytest.raises(UserError, match="is not whole"):
+        Segments(tmp_path, memory).restore(change(saved))
+
+
+def small(updates: int) -> Config:
+    """Bandit with a replay of 100 transitions, 16 an update."""
+    return build_config(
+        {
+            "total_env_steps": 16 * updates,
+            "env": {"id": "Bandit", "num_envs": 4},
+            "model": {"name": "mlp", "hidden_sizes": [4]},
+            "algorithm": {"name": "dqn", "learning_starts": 20, "replay_capacity": 100, "prioritised": True},
+            "logging": {"tensorboard": False},
+            "checkpoint": {"every_updates": 3},
+        },
+        where="test",
+    )
+
+
+def test_a_run_keeps_no_more_than_its_checkpoints_need(run_dir):
+    """25 rows are sampled from; three checkpoints, 3 updates of 4 rows apart, reach 24 rows further back."""
+    train(small(20), run_dir)
+    rows = [read_archive(file)[0]["rewards"] for file in sorted((run_dir / FOLDER).iterdir())]
+    assert 25 <= sum(map(len, rows)) <= 25 + 24 + 12
+    assert len(step_files(run_dir / "checkpoints")) == 3
+    latest = read_checkpoint(step_files(run_dir / "checkpoints")[-1])
+    assert int(latest.group("memory")["total"]) == latest.meta["memory"][-1][1] == 80
+    train(small(22), run_dir, resume=True)
+    max((run_dir / FOLDER).iterdir()).unlink()
+    with pytest.raises(UserError, match="memory, is not whole"):
+        train(small(23), run_dir, resume=True)

@@ -1,0 +1,93 @@
+"""A run that starts with the network of another: its weights, nothing else, and said wherever the run is described."""
+
+import numpy as np
+import pytest
+import yaml
+from conftest import small_config
+
+from a2c.config import UserError
+from a2c.run.checkpoint import read_checkpoint, step_files
+from a2c.run.training import train
+from a2c.show.page import make_page
+from a2c.show.runs import read_runs
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "first"
+    train(config(), folder)
+    return folder
+
+
+def config(**sections):
+    return small_config(**{"env": {"id": "Catch"}, "checkpoint": {"keep": 9}, **sections})
+
+
+def begun(run):
+    """The checkpoint of the start."""
+    return read_checkpoint(step_files(run / "checkpoints")[0])
+
+
+def test_the_weights_are_taken_and_all_else_is_fresh(first, tmp_path):
+    last = step_files(first / "checkpoints")[-1]
+    other = config(seed=5, optimizer={"name": "adam"}, algorithm={"name": "ppo", "num_minibatches": 1})
+    train(other, tmp_path / "cold")
+    for number, source in enumerate((first, last)):
+        run = tmp_path / f"warm-{number}"
+        train(other, run, init_from=source)
+        start, cold = begun(run), begun(tmp_path / "cold")
+        for key, array in read_checkpoint(last).group("model").items():
+            assert array.tobytes() == start.group("model")[key].tobytes()
+        assert any((a != cold.group("model")[key]).any() for key, a in start.group("model").items())
+        for prefix in ("optimizer", "collector"):
+            for key, array in cold.group(prefix).items():
+                assert np.array_equal(array, start.group(prefix)[key])
+        assert start.meta["counters"] == cold.meta["counters"]
+        learned = read_checkpoint(step_files(run / "checkpoints")[-1])
+        assert any((a != start.group("model")[key]).any() for key, a in learned.group("model").items())
+
+
+def test_where_it_came_from_is_kept_by_resume_and_said_in_the_report(first, tmp_path):
+    run, plain = tmp_path / "run", tmp_path / "plain"
+    train(config(total_env_steps=64), run, init_from=first)
+    train(config(), run, resume=True)
+    said = read_checkpoint(step_files(run / "checkpoints")[-1]).meta["init_from"]
+    assert said.startswith(f"{step_files(first / 'checkpoints')[-1]}, 320 steps, weights ")
+    assert yaml.safe_load((run / "config.yaml").read_text())["provenance"]["init_from"] == said
+    page = make_page(read_runs([run], pytest.fail))
+    assert page.count(said) == 2
+    assert "so give <code>--init-from</code> too" in page
+    train(config(total_env_steps=64), plain)
+    assert "init_from" not in (plain / "config.yaml").read_text()
+
+
+def test_a_network_that_does_not_fit_is_refused_before_anything_is_written(first, tmp_path):
+    for name, sections in {
+        "another": {"model": {"conv_layers": [[4, 4, 4], [9, 4, 2]]}},
+        "more": {"model": {"separate_value": True}},
+        "game": {"env": {"id": "Pong"}},
+    }.items():
+        with pytest.raises(UserError, match=r"\(Catch\) is another than this run's: its array \d+ is ") as error:
+            train(config(**sections), tmp_path / name, init_from=first)
+        assert "leave --init-from out" in str(error.value)
+        assert not (tmp_path / name).exists()
+
+
+def test_a_resumed_run_takes_nothing_from_another(first):
+    with pytest.raises(UserError, match="init_from is for a new run"):
+        train(config(), first, resume=True, init_from=first)
+
+
+def test_the_command(run_cli, first, tmp_path):
+    given = tmp_path / "first.yaml"
+    given.write_text((first / "config.yaml").read_text())
+    settings = ("train", "--config", given, "--steps", "64", "--seed", "3", "--run-dir", "r")
+    ended = run_cli(*settings, "--init-from", first, cwd=tmp_path)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.splitlines()[0].endswith(f", seed 3, in r, with the network of {first}")
+    nowhere = run_cli(*settings, "--init-from", "nowhere", cwd=tmp_path)
+    assert nowhere.returncode == 2
+    assert nowhere.stderr == "a2c: There is no run folder or checkpoint nowhere.\n"
+    several = run_cli("train", "--env", "Catch", "--seeds", "2", "--init-from", first, cwd=tmp_path)
+    assert several.returncode == 2
+    assert "are for a single run" in several.stderr
