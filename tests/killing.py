@@ -122,7 +122,7 @@ def assert_killed_is_as_undisturbed(
     last = read_lines(killed / "metrics.jsonl")[-1]
     took = time.perf_counter() - started
     print(f"{kills} kills ({shares}), {last['episodes']} games, {took:.0f} s: the same bits as never stopped")
-    assert count[START_UP] < kills or kills == 1  # a kill meant for training may well come while a checkpoint is written
+    assert count[START_UP] < kills or kills == 1  # one meant for training may come while a checkpoint is written
 
 
 def train_killed(run_dir: Path, arguments: list[str], *, env_steps: int, kills: int, seed: int) -> list[Kill]:
