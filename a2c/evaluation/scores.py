@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtr, stdtrit
 
 from a2c.config import EnvConfig
 
@@ -93,6 +92,8 @@ def mean_interval(scores: npt.ArrayLike, *, seed: int = 0) -> tuple[float, float
         scores: [games], of independent games of one agent: the interval covers other games, not other training seeds.
         seed: of the draws.
     """
+    from scipy.special import ndtr, stdtrit  # here, not at the top: training begins without it
+
     games = np.asarray(scores, np.float64)
     n = len(games)
     if n < FEWEST:
