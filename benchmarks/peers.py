@@ -1,4 +1,4 @@
-"""Training speed of a2c and its peers, side by side: `python benchmarks/peers.py`, where a2c is installed.
+r"""Training speed of a2c and its peers, side by side: `python benchmarks/peers.py`, where a2c is installed.
 
 Every contestant plays the same game with the same number of threads, the peers in 16 environments with rollouts of 5
 steps, and ours as its preset says, which for `a2c:atari` is the same; --num-envs and --rollout-length set all. Each is
@@ -7,9 +7,15 @@ seconds each, while the others block on stdin; so whatever else the machine does
 Ratios are taken within each round. What a contestant includes and leaves out stands at the top of its file:
 
     a2c[:PRESET[,section.key=value...]] contestants/ours.py: as `a2c train` runs it; without a preset, the game's own
-    sb3                                 contestants/sb3.py: scalar environments in process, as its users run it
+    sb3, sb3-ppo                        contestants/sb3.py: scalar environments in process, as its users run it
     torch, torch-compile, torch-bf16    contestants/pytorch.py: tuned by hand, on the same native environments as ours
+    torch-ppo, -ppo-compile, -ppo-bf16  contestants/pytorch_ppo.py: CleanRL's PPO with the same care
     tianshou                            contestants/tianshou_envpool.py: on EnvPool
+
+PPO beside its peers, all with the Nature network, 8 environments and rollouts of 128 steps:
+
+    python benchmarks/peers.py a2c:atari,algorithm.name=ppo,optimizer.name=adam sb3-ppo torch-ppo torch-ppo-compile \
+        --num-envs 8 --rollout-length 128
 
 The peers get virtual environments of their own (install.py). One that cannot be installed or run here is left out, and
 the reason is said.
@@ -51,10 +57,14 @@ class Peer(NamedTuple):
 
 
 PEERS = {
-    "sb3": Peer("sb3", "sb3.py"),
+    "sb3": Peer("sb3", "sb3.py", {"ppo": False}),
+    "sb3-ppo": Peer("sb3", "sb3.py", {"ppo": True}),
     "torch": Peer("torch", "pytorch.py", {"compiled": False, "bfloat16": False}),
     "torch-compile": Peer("torch", "pytorch.py", {"compiled": True, "bfloat16": False}),
     "torch-bf16": Peer("torch", "pytorch.py", {"compiled": True, "bfloat16": True}),
+    "torch-ppo": Peer("torch", "pytorch_ppo.py", {"compiled": False, "bfloat16": False}),
+    "torch-ppo-compile": Peer("torch", "pytorch_ppo.py", {"compiled": True, "bfloat16": False}),
+    "torch-ppo-bf16": Peer("torch", "pytorch_ppo.py", {"compiled": True, "bfloat16": True}),
     "tianshou": Peer("tianshou", "tianshou_envpool.py"),
 }
 
@@ -245,15 +255,20 @@ def report(results: dict[str, Any]) -> str:
 
 def headings(names: list[str]) -> list[str]:
     """Of the columns of `row`."""
-    return ["", "steps/s", *(["it / sb3"] if "sb3" in names else []), *(f"{our} / it" for our in ours(names))]
+    return ["", "steps/s", *(f"it / {sb3}" for sb3 in stable_baselines(names)), *(f"{our} / it" for our in ours(names))]
 
 
 def row(name: str, names: list[str], rounds: list[Round]) -> list[str]:
-    """A contestant's speed, its ratio to Stable-Baselines3's, and the ratio of each of ours to it."""
+    """A contestant's speed, its ratios to Stable-Baselines3's, and the ratio of each of ours to it."""
     cells = [name, spread([speed(one, name) for one in rounds], ",.0f")]
-    if "sb3" in names:
-        cells.append(spread([speed(one, name) / speed(one, "sb3") for one in rounds], ".2f"))
+    for sb3 in stable_baselines(names):
+        cells.append(spread([speed(one, name) / speed(one, sb3) for one in rounds], ".2f"))
     return cells + [spread([speed(one, our) / speed(one, name) for one in rounds], ".2f") for our in ours(names)]
+
+
+def stable_baselines(names: list[str]) -> list[str]:
+    """The contestants that are Stable-Baselines3."""
+    return [name for name in names if name.startswith("sb3")]
 
 
 def ours(names: list[str]) -> list[str]:

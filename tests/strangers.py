@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-SECONDS = 5  # that a command may take to refuse a run
+SECONDS = 30  # that a command may take to refuse a run, on a busy machine
 ROOM = 1_000_000  # KiB that it may take besides
 
 # what may lie in place of a file or folder; each takes the place and the decoy

@@ -1,14 +1,14 @@
 """a2c itself: `Algorithm.iterate`, one round of the loop of a2c/run/training.py, with any preset.
 
-Included: episodes of their own seeds, scores, the log of actions for exact resuming, and reading the losses every ten
-updates (`a2c train` does so every hundred). Left out: checkpoints and the files of metrics.
+Included: episodes of their own seeds, scores, the log of actions for exact resuming, and reading the losses every 800
+steps or every rollout (`a2c train` does so every hundred updates). Left out: checkpoints and the files of metrics.
 """
 
 from __future__ import annotations
 
 from itertools import count
 
-from protocol import UPDATES, Settings, Train, serve
+from protocol import Settings, Train, serve, updates_per_call
 
 from a2c.algorithms.algorithm import build_algorithm
 from a2c.config import build_config
@@ -26,13 +26,14 @@ def build(settings: Settings) -> Train:
     algorithm = build_algorithm(config, envs.observation_space, envs.num_actions)
     collector = build_collector(config, envs, algorithm.policy)
     numbers = count()
+    updates = updates_per_call(config.env_steps_per_update)
 
     def train() -> int:
-        for _ in range(UPDATES):
+        for _ in range(updates):
             update, _ = algorithm.iterate(collector, next(numbers))
         for metric in update.metrics.values():
             float(metric)
-        return UPDATES * config.env_steps_per_update
+        return updates * config.env_steps_per_update
 
     return train
 

@@ -15,10 +15,10 @@ from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
-UPDATES = 10  # of one call of `Train`: how fine the end of a measurement is
+CALL_STEPS = 800  # agent steps of one call of `Train`, or a whole rollout: how fine the end of a measurement is
 WARM_UP_CALLS = 3
 
-Train = Callable[[], int]  # does UPDATES updates, waits for the last, returns the agent steps that were done
+Train = Callable[[], int]  # does some updates, waits for the last, returns the agent steps that were done
 
 
 class Settings(NamedTuple):
@@ -30,6 +30,11 @@ class Settings(NamedTuple):
     rollout_length: int
     threads: int  # of the emulators and of the maths; never both at once
     variant: Any  # whatever the contestant's `build` understands
+
+
+def updates_per_call(rollout_steps: int) -> int:
+    """Updates of one call of `Train`, each of so many agent steps."""
+    return max(1, CALL_STEPS // rollout_steps)
 
 
 def serve(build: Callable[[Settings], Train], packages: list[str]) -> None:

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812, PyTorch's own name for it
 from ale_py.vector_env import AtariVectorEnv
 from gymnasium.vector import AutoresetMode
-from protocol import UPDATES, Settings, Train, serve
+from protocol import Settings, Train, serve, updates_per_call
 from torch import Tensor, nn
 
 GAMMA, VALUE_LOSS_COEF, ENTROPY_COEF, MAX_GRAD_NORM = 0.99, 0.25, 0.01, 0.5
@@ -165,12 +165,13 @@ def build(settings: Settings) -> Train:
     torch.set_num_threads(settings.threads)
     rollouts = Rollouts(make_envs(settings), settings.rollout_length)
     learner = Learner(rollouts.envs.single_action_space.n, **settings.variant)
+    updates = updates_per_call(rollouts.rewards.size)
 
     def train() -> int:
-        for _ in range(UPDATES):
+        for _ in range(updates):
             loss = learner.update(*rollouts.collect(learner))
         loss.item()
-        return UPDATES * rollouts.rewards.size
+        return updates * rollouts.rewards.size
 
     return train
 

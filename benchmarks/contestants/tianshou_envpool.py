@@ -13,7 +13,7 @@ from typing import Any
 import envpool
 import numpy as np
 import torch
-from protocol import UPDATES, Settings, Train, serve
+from protocol import Settings, Train, serve, updates_per_call
 from tianshou.algorithm import A2C
 from tianshou.algorithm.modelfree.reinforce import DiscreteActorPolicy
 from tianshou.algorithm.optim import RMSpropOptimizerFactory
@@ -44,12 +44,13 @@ def build(settings: Settings) -> Train:
     )
     algorithm = make_algorithm(envs)
     steps = settings.rollout_length * settings.num_envs
+    epoch = updates_per_call(steps) * steps
     params = OnPolicyTrainerParams(
         training_collector=Collector[CollectStats](
             algorithm, envs, VectorReplayBuffer(steps, buffer_num=settings.num_envs), raise_on_nan_in_buffer=False
         ),
         max_epochs=np.iinfo(np.int64).max,
-        epoch_num_steps=UPDATES * steps,
+        epoch_num_steps=epoch,
         collection_step_num_env_steps=steps,
         batch_size=None,  # the whole rollout at once
         test_in_training=False,
@@ -61,7 +62,7 @@ def build(settings: Settings) -> Train:
 
     def train() -> int:
         trainer.execute_epoch()
-        return UPDATES * steps
+        return epoch
 
     return train
 
