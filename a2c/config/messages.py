@@ -33,22 +33,22 @@ def _escaped(letter: str) -> str:
 
 def cut(value: Any) -> str:
     """A value as a printable text of at most 200 characters."""
-    text = value if isinstance(value, str) else _SHORT.repr(value)
+    text = value if isinstance(value, str) else _Short(80).repr(value)
     return printable(text[:200])[:200]
 
 
-def shown(value: Any) -> str:
-    """A value for a sentence: its `repr` on one line, cut to 80 characters."""
-    text = _SHORT.repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+def shown(value: Any, most: int = 80) -> str:
+    """A value for a sentence: its `repr` on one line, cut to `most` characters."""
+    text = _Short(most).repr(value)
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 class _Short(reprlib.Repr):
     """A `repr` that never builds what `shown` would cut: a few lines of YAML can expand beyond the memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
         super().__init__()
-        self.maxlevel, self.maxstring, self.maxother = 4, 80, 80
+        self.maxlevel, self.maxstring, self.maxother = 4, most, most
 
     def repr_int(self, x: int, level: int) -> str:
         """Python raises an error for integers of thousands of digits."""
@@ -62,8 +62,6 @@ class _Short(reprlib.Repr):
         """As it was typed, in YAML."""
         return "null"
 
-
-_SHORT = _Short()
 
 _KINDS = {"integer": "a whole number", "number": "a finite number", "boolean": "true or false", "null": "null"}
 _BOUNDS = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "to", "exclusiveMaximum": "to below"}
