@@ -55,7 +55,7 @@ class Answer(Callback):
 
     def on_update(self, moment):
         if moment.updates == self.update:
-            if isinstance(self.answer, Exception):
+            if isinstance(self.answer, BaseException):
                 raise self.answer
             return self.answer
         return None
@@ -117,6 +117,8 @@ def test_save_saves_and_goes_on(run_dir):
             r"raised ValueError: no such thing in on_update \(test_callb.*, line",
         ),
         (UserError("mine."), r"The callback Answer: mine\. It was"),
+        (SystemExit(3), r"raised SystemExit: 3 in on_update \(test_callb.*, line"),
+        (SystemExit(), r"raised SystemExit in on_update"),
         (7, r"on_update answered 7; None, True, False, 'stop' and 'save' are allowed\. It was"),
         ("sav", "on_update answered 'sav'"),
     ],

@@ -277,9 +277,14 @@ def test_a_graphics_card_that_tensorflow_does_not_see(tmp_path, monkeypatch):
 
 
 def test_memory(tmp_path, monkeypatch):
-    (tmp_path / "memory.max").write_text("5000\n")
-    (tmp_path / "memory.current").write_text("2000\n")
-    assert machine.free_memory(tmp_path) == 3000
+    for files in (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")):
+        limit, used = (tmp_path / name for name in files)
+        limit.parent.mkdir(exist_ok=True)
+        limit.write_text("5000\n")
+        used.write_text("2000\n")
+        assert machine.free_memory(tmp_path) == 3000
+        limit.write_text("max\n" if limit.name == "memory.max" else f"{2**63 - 4096}\n")  # without a limit
+        assert machine.free_memory(tmp_path) != 3000
     for free, status in ((3e9, "ok"), (1.5e9, "note"), (0.5e9, "problem"), (None, "ok")):
         monkeypatch.setattr(machine, "free_memory", lambda free=free: free)
         assert find(checks.check_memory(), "memory").status == status

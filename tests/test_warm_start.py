@@ -61,6 +61,34 @@ def test_where_it_came_from_is_kept_by_resume_and_said_in_the_report(first, tmp_
     assert "init_from" not in (plain / "config.yaml").read_text()
 
 
+def test_other_inputs_are_told_once(first, tmp_path):
+    told = []
+    train(config(total_env_steps=32), tmp_path / "same", init_from=first, warn=told.append)
+    assert told == []
+    values = {
+        "id": "a2c/Catch-v0",
+        "screen_size": 43,
+    }  # the convolutions leave as many numbers of 43 x 43 as of 42 x 42
+    others = config(total_env_steps=32, env=values, model={"pixels": "standardized"})
+    train(others, tmp_path / "other", init_from=first, warn=told.append)
+    last = step_files(first / "checkpoints")[-1]
+    assert told == [
+        f"The network of {last} was trained with env.screen_size=42, model.pixels=scaled, and this run has "
+        "env.screen_size=43, model.pixels=standardized: it knows other inputs."
+    ]
+
+
+def test_another_game_is_told_too(tmp_path):
+    """No network for vectors sees a screen, so its size says nothing."""
+    told, plain = [], {"total_env_steps": 32, "model": {"name": "mlp", "conv_layers": None}}
+    train(small_config(env={"id": "CartPole-v0"}, **plain), tmp_path / "short")
+    long = small_config(env={"id": "CartPole-v1", "screen_size": 84}, **plain)
+    train(long, tmp_path / "long", init_from=tmp_path / "short", warn=told.append)
+    assert len(told) == 1
+    assert "was trained with env.id=CartPole-v0, and this run has env.id=CartPole-v1: it knows other inputs" in told[0]
+    assert told[0].endswith(", and its actions may mean something else.")
+
+
 def test_a_network_that_does_not_fit_is_refused_before_anything_is_written(first, tmp_path):
     for name, sections in {
         "another": {"model": {"conv_layers": [[4, 4, 4], [9, 4, 2]]}},
@@ -76,6 +104,28 @@ def test_a_network_that_does_not_fit_is_refused_before_anything_is_written(first
 def test_a_resumed_run_takes_nothing_from_another(first):
     with pytest.raises(UserError, match="init_from is for a new run"):
         train(config(), first, resume=True, init_from=first)
+
+
+def test_the_same_command_resumes_and_says_so(run_cli, first, tmp_path):
+    given = tmp_path / "first.yaml"
+    given.write_text((first / "config.yaml").read_text())
+    command = ("train", "--config", given, "--auto-resume", "--run-dir", "r")
+    short = run_cli(*command, "--steps", "64", "--init-from", first, cwd=tmp_path)
+    assert (short.returncode, short.stderr) == (0, "")
+    begun_at = (tmp_path / "r" / "checkpoints" / "step-000000000064.npz").read_bytes()
+    again = run_cli(*command, "--steps", "96", "--init-from", first, cwd=tmp_path)
+    assert (again.returncode, again.stderr) == (0, "")
+    assert again.stdout.splitlines()[0] == f"r resumes from its own checkpoint; {first} was used at its start."
+    assert (tmp_path / "r" / "checkpoints" / "step-000000000064.npz").read_bytes() == begun_at
+    other = run_cli(*command, "--steps", "128", "--init-from", "gone", cwd=tmp_path)  # it is not needed any more
+    assert other.returncode == 0
+    assert other.stderr.startswith(f"a2c: r resumes from its own checkpoint; it started with {first}/checkpoints/step-")
+    assert other.stderr.endswith(", and gone is not used.\n")
+    plain = ("train", "--config", given, "--auto-resume", "--run-dir", "p", "--steps", "64")
+    assert run_cli(*plain, cwd=tmp_path).returncode == 0
+    refused = run_cli(*plain, "--init-from", first, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert refused.stderr == "a2c: p was started without --init-from; leave it out, or start a new run.\n"
 
 
 def test_the_command(run_cli, first, tmp_path):

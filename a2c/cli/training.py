@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import signal
+from collections.abc import Callable
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
@@ -41,11 +42,12 @@ from a2c.cli.options import (
     trust_named,
 )
 from a2c.cli.places import place_of
-from a2c.config import Config, UserError, changed, env_slug, load_config
+from a2c.config import Config, UserError, changed, cut, env_slug, load_config
 from a2c.quiet import fast
 from a2c.run.files import check_exists, check_folder, check_writable
 
 if TYPE_CHECKING:
+    from a2c.run.checkpoint import Saved
     from a2c.run.progress import Progress
     from a2c.run.training import TrainSummary
 
@@ -86,8 +88,6 @@ def train(
     tell = _nothing if quiet else say
     settings, source = load_config(config=config, env_id=env, overrides=overrides, assignments=set_ or [], tell=tell)
     check_env(settings.env.id)
-    if init_from is not None and settings.runtime.strategy != "multiworker":  # else the chief reads it
-        check_exists(init_from)
     if seeds is not None:
         _check_single(init_from, stop_at)
         _train_seeds(settings, seeds, run_dir, jobs, cluster, quiet=quiet)
@@ -96,14 +96,19 @@ def train(
         raise UserError("--jobs and --cluster are for several runs; give --seeds too, or leave them out.")
     if resume and run_dir is not None and any(run_dir.glob("checkpoints/*.npz")):
         named = bool(config or env or algorithm or model or set_)
-        stored = _stored_config(run_dir, settings.env.id if named else None)
+        saved = _saved(run_dir, settings.env.id if named else None)
+        if init_from is not None:
+            _tell_of_start(run_dir, saved, init_from, tell)
+        stored = saved.config
         total = settings.total_env_steps if _gives_steps(steps, set_) else stored.total_env_steps
         if not (named or seed is not None or eager or mode):
             settings = changed(stored, {key: overrides[key] for key in ("runtime.strategy", "optimizer.on_nan")})
         _resume(changed(settings, {"total_env_steps": total}), run_dir, stop_at, quiet=quiet)
         return
     run_dir = run_dir or _default_run_dir(settings, str(settings.seed))
-    if settings.runtime.strategy != "multiworker":  # with multiworker, perhaps only the chief has the folder
+    if settings.runtime.strategy != "multiworker":  # with multiworker, perhaps only the chief has the folders
+        if init_from is not None:
+            check_exists(init_from)
         check_folder(run_dir, resume=False)
     headline = f"{settings.env.id} with the recipe {source!r}, seed {settings.seed}, in {run_dir}"
     headline += "" if init_from is None else f", with the network of {init_from}"
@@ -125,7 +130,7 @@ def resume(
         raise UserError(f"{run} is a file; name the run's folder.")
     trust_named(algorithm, model)
     changes = {"total_env_steps": steps, "optimizer.on_nan": on_nan}
-    _resume(changed(_stored_config(run, env), changes), run, stop_at, quiet=quiet)
+    _resume(changed(_saved(run, env).config, changes), run, stop_at, quiet=quiet)
 
 
 def launch(
@@ -208,12 +213,24 @@ def _resume(config: Config, run_dir: Path, stop_at: float | None, *, quiet: bool
     _run(config, run_dir, headline, stop_at=stop_at, quiet=quiet, resume=True)
 
 
-def _stored_config(run_dir: Path, env_id: str | None) -> Config:
+def _saved(run_dir: Path, env_id: str | None) -> Saved:
+    """The checkpoint to resume from; raises UserError if it is not of the environment that the user named."""
     check_exists(run_dir)
     lookup = fast("a2c.run.lookup")
-    saved = lookup.find_checkpoint(run_dir)
+    saved: Saved = lookup.find_checkpoint(run_dir)
     lookup.check_trust(saved, env_id)
-    return saved.config  # type: ignore[no-any-return]
+    return saved
+
+
+def _tell_of_start(run_dir: Path, saved: Saved, init_from: Path, tell: Callable[[str], None]) -> None:
+    """Say that a run that is resumed does not take another's weights again; raises UserError if it never did."""
+    if "init_from" not in saved.meta:
+        raise UserError(f"{run_dir} was started without --init-from; leave it out, or start a new run.")
+    origin = cut(saved.meta["init_from"])
+    if origin.startswith((f"{init_from}/", f"{init_from},")):
+        tell(f"{run_dir} resumes from its own checkpoint; {init_from} was used at its start.")
+    else:
+        warn(f"{run_dir} resumes from its own checkpoint; it started with {origin}, and {init_from} is not used.")
 
 
 def _gives_steps(steps: int | None, assignments: list[str] | None) -> bool:

@@ -51,13 +51,13 @@ def core_quota(cgroup: Path = Path("/sys/fs/cgroup")) -> float:
 
 
 def free_memory(cgroup: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Bytes available without swapping, within a container's limit (cgroup 2); None if the system does not say."""
+    """Bytes available without swapping, within a container's limit (cgroup 2 or 1); None if the system does not say."""
     meminfo = Path("/proc/meminfo")
     lines = meminfo.read_text().splitlines() if meminfo.exists() else []
     free = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")]
-    limit, used = (_words(cgroup / f"memory.{name}") for name in ("max", "current"))
-    if limit and used and limit != ["max"]:
-        free.append(max(int(limit[0]) - int(used[0]), 0))
+    for names in (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")):
+        pair = zip(*(_words(cgroup / name) for name in names), strict=False)  # none if a file is missing
+        free += [max(int(limit) - int(used), 0) for limit, used in pair if limit != "max"]
     return min(free, default=None)
 
 

@@ -115,7 +115,7 @@ class Callbacks:
                 return
             try:
                 self._heed(callback, getattr(callback, event)(moment, *values), event)
-            except Exception as error:  # the user's code may raise anything
+            except (Exception, SystemExit) as error:  # the user's code may raise anything, or call sys.exit
                 self.stopped_by, self.error = str(callback), _mistake(callback, event, error)
 
     def save_wished(self) -> bool:
@@ -148,7 +148,7 @@ class Callbacks:
         )
 
 
-def _mistake(callback: Callback, event: str, error: Exception) -> UserError:
+def _mistake(callback: Callback, event: str, error: Exception | SystemExit) -> UserError:
     """The sentence about what a callback raised, without how to resume."""
     line = " ".join(str(error).strip().splitlines()[:1])[:200].rstrip(". ")
     if isinstance(error, UserError):

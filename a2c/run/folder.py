@@ -94,6 +94,20 @@ def tell_of_another_machine(saved: Saved, here: str, warn: Callable[[str], None]
         )
 
 
+def tell_of_other_inputs(saved: Saved, config: Config, warn: Callable[[str], None]) -> None:
+    """Warn if the weights that a run starts with were learned in another game, or from other pixels."""
+    sees_images = any(array.ndim == 4 for array in saved.group("model").values())  # a convolution
+    keys = ("env.id", "env.screen_size", "model.pixels") if sees_images else ("env.id",)
+    others = [key for key in keys if lookup(saved.config, key) != lookup(config, key)]
+    if others:
+        there, here = (", ".join(f"{key}={lookup(each, key)}" for key in others) for each in (saved.config, config))
+        actions = ", and its actions may mean something else" if "env.id" in others else ""
+        warn(
+            f"The network of {saved.path} was trained with {there}, and this run has {here}: it knows other inputs"
+            f"{actions}."
+        )
+
+
 @contextmanager
 def saving(run_dir: Path, config: Config) -> Iterator[None]:
     """Turn an OSError, such as that of a full disk, into a UserError that says how to resume."""

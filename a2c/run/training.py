@@ -27,7 +27,15 @@ from a2c.run.callbacks import Callback, Callbacks
 from a2c.run.checkpoint import Checkpoints, Saved, check_network, step_file
 from a2c.run.evaluator import Evaluator
 from a2c.run.files import check_folder
-from a2c.run.folder import begin, open_folder, saving, starting_point, tell_of_another_machine, write_config
+from a2c.run.folder import (
+    begin,
+    open_folder,
+    saving,
+    starting_point,
+    tell_of_another_machine,
+    tell_of_other_inputs,
+    write_config,
+)
 from a2c.run.games import Games
 from a2c.run.incident import Incidents
 from a2c.run.lock import FolderLock
@@ -216,7 +224,10 @@ class Run:
         """Resume from a checkpoint; or make the folder of a new run, which may start with another's weights."""
         if saved is None:
             if init_from is not None:
-                self.checkpoints.start_from(starting_point(Path(init_from), self.replicas, warn))
+                first = starting_point(Path(init_from), self.replicas, warn)
+                self.checkpoints.start_from(first)
+                if self.replicas.is_chief:
+                    tell_of_other_inputs(first, self.config, warn)
             open_folder(self.run_dir, self.replicas, lock)
         elif lost := self.checkpoints.restore(saved):
             forgets = ", with an empty replay" if self.algorithm.memory is not None else ""
