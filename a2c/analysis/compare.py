@@ -6,9 +6,7 @@ Everything is written to one folder: `comparison.json` (what is compared), `part
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -26,16 +24,15 @@ from a2c.analysis.arms import Arm, find_runs, plan_runs, short_key, train_planne
 from a2c.analysis.convergence import Convergence, converge, default_threshold
 from a2c.analysis.jobs import MACHINE, Job, Place, run_jobs
 from a2c.analysis.numerics import Agreement, Distance, Where
+from a2c.analysis.results import open_folder, read_json
 from a2c.analysis.statistics import MIN_SEEDS
 from a2c.analysis.studies.bandit import LOSSES, BanditResult, compare_losses
 from a2c.analysis.studies.question import QuestionResult
 from a2c.config import Config, UserError, dump_config, env_slug, load_config
 from a2c.config.yaml_loader import load_yaml
 from a2c.envs import make_vec_env
-from a2c.execution.machine import versions
 from a2c.execution.runtime import INEXACT_PASSES
-from a2c.reading import read_text
-from a2c.run.files import make_folder, make_folders, remove, write_atomically
+from a2c.run.files import make_folder, remove, write_atomically
 from a2c.run.view import View
 
 FORCED = {"evaluation.episodes": 0, "logging.tensorboard": False}  # they cost time and do not affect the comparison
@@ -286,7 +283,7 @@ def _run_tasks(
     if not all(job.is_done() for job in jobs):
         with request.view.part(part, len(jobs)) as view:
             run_jobs(jobs, workers=request.jobs, folder=folder, place=request.place, on_tick=view.at)
-    return [_read_json(_output(folder, task, off)) for off in sets]
+    return [read_json(_output(folder, task, off)) for off in sets]
 
 
 def _task_job(folder: Path, task: str, off: tuple[str, ...], updates: int) -> Job:
@@ -296,7 +293,7 @@ def _task_job(folder: Path, task: str, off: tuple[str, ...], updates: int) -> Jo
         name=output.stem,
         command=(sys.executable, "-m", "a2c.analysis.worker", task, *files, str(updates), *off),
         log=folder / "logs" / f"{output.stem}.log",
-        is_done=lambda: _read_json(output) is not None,
+        is_done=lambda: read_json(output) is not None,
         environment={"TF_CPP_MIN_LOG_LEVEL": "3", **sw.environment(off)},
     )
 
@@ -305,14 +302,6 @@ def _output(folder: Path, task: str, off: tuple[str, ...]) -> Path:
     """The file of a task's result, named after the set of switches as a bit mask: their names would be too long."""
     bits = "".join("1" if switch in off else "0" for switch in sw.SWITCHES)
     return folder / "parts" / f"{task}-off-{int(bits, 2):04x}.json"
-
-
-def _read_json(file: Path) -> Any:
-    """The content of a file; None if it is missing or damaged."""
-    try:
-        return json.loads(read_text(file))
-    except (OSError, ValueError, RecursionError):
-        return None
 
 
 def _explain(run: Callable[[Sequence[tuple[str, ...]]], list[Any]], kind: type) -> Why:
@@ -356,30 +345,9 @@ def _with_runtime(config: Config, mode: str, numerics: str) -> Config:
 
 
 def _open_folder(request: Request, kind: str, game: str, what: dict[str, Any]) -> Path:
-    """Make the folder, or check that it holds this comparison.
-
-    The default is runs/compare-<kind>-<game>-<hash>: the same command finds the same folder.
-    """
-    what = json.loads(json.dumps({"kind": kind, **what}))
-    digest = hashlib.sha256(json.dumps([what, versions()], sort_keys=True).encode()).hexdigest()[:8]
-    name = "-".join(part for part in ("compare", kind, env_slug(game) if game else "", digest) if part)
-    folder = request.folder or Path("runs") / name
-    file = folder / "comparison.json"
-    if not file.is_file():
-        if folder.is_dir() and any(not path.name.startswith(".") for path in folder.iterdir()):
-            raise UserError(f"{folder} holds other files; choose another --out.")
-        try:
-            make_folders(folder)
-            write_atomically(file, json.dumps({"what": what, "versions": versions()}, indent=2) + "\n")
-        except OSError as error:
-            raise UserError(f"The folder {folder} cannot be made: {error.strerror}.") from None
-    begun = _read_json(file)
-    if not isinstance(begun, dict):
-        raise UserError(f"{file} is damaged; delete {folder}, or choose another --out.")
-    if begun.get("what") != what:
-        raise UserError(f"{folder} holds another comparison (see its comparison.json); choose another --out.")
-    if begun.get("versions") != versions():
-        raise UserError(f"{folder} was begun with other versions (see its comparison.json); choose another --out.")
+    """The folder of this comparison. Default: runs/compare-<kind>-<game>-<hash>."""
+    name = "-".join(part for part in (kind, env_slug(game) if game else "") if part)
+    folder = open_folder(request.folder, "comparison", f"compare-{name}", {"kind": kind, **what})
     make_folder(folder / "parts", below=folder)
     return folder
 
