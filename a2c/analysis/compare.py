@@ -85,6 +85,7 @@ class Request:
     overrides: Mapping[str, Any] = field(default_factory=dict)
     assignments: tuple[str, ...] = ()
     seeds: int = MIN_SEEDS
+    first_seed: int = 0
     threshold: float | None = None
     updates: int = 50  # of the lock-step parts
     jobs: int = 1  # processes at a time
@@ -138,7 +139,7 @@ def compare_values(request: Request, text: str) -> Comparison:
     key, values = _parse_values(text)
     envs = request.envs or ((None,) if request.config else ("Catch",))
     arms = [Arm(f"{short_key(key)}={value}", request.load(env=env, **{key: value})) for env in envs for value in values]
-    return _compare_arms(arms, request, "vary")
+    return compare_arms(arms, request, "vary")
 
 
 def compare_targets(request: Request, targets: Sequence[str]) -> Comparison:
@@ -159,7 +160,7 @@ def compare_targets(request: Request, targets: Sequence[str]) -> Comparison:
     arms = [Arm(label, _target(request, target, env)) for env in envs for label, target in named]
     if len({arm.config.env.id for arm in arms}) > len(envs):
         raise UserError("These configurations are for different games; say with --env which one to compare them in.")
-    return _compare_arms(arms, request, "configs")
+    return compare_arms(arms, request, "configs")
 
 
 def _names_folder(target: str) -> bool:
@@ -193,7 +194,8 @@ def compare_loop(request: Request) -> Comparison:
     return Comparison("the bandit's loss as a loop and with arrays", folder, bandit=result)
 
 
-def _compare_arms(arms: Sequence[Arm], request: Request, kind: str) -> Comparison:
+def compare_arms(arms: Sequence[Arm], request: Request, kind: str) -> Comparison:
+    """Compare arms; `kind` goes into the name of the folder, if the request does not name it."""
     for one, other in itertools.combinations(arms, 2):
         if one.config == other.config:
             raise UserError(f"{one.label!r} and {other.label!r} are the same; --set may have made them so.")
@@ -320,7 +322,8 @@ def _explain(run: Callable[[Sequence[tuple[str, ...]]], list[Any]], kind: type) 
 
 def _train_and_converge(arms: Sequence[Arm], request: Request, folder: Path) -> Convergence:
     thresholds = _thresholds(list(dict.fromkeys(arm.config.env.id for arm in arms)), request.threshold)
-    planned = plan_runs(arms, range(request.seeds), folder)
+    seeds = range(request.first_seed, request.first_seed + request.seeds)
+    planned = plan_runs(arms, seeds, folder)
     with request.view.part("convergence", sum(plan.config.total_env_steps for plan in planned)) as part:
         train_planned(planned, folder, jobs=request.jobs, place=request.place, part=part)
     lengths = {plan.config.total_env_steps for plan in planned}

@@ -17,14 +17,13 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from a2c.analysis.arms import Planned, Run, is_finished, short_key, steps_done, training_jobs
+from a2c.analysis.arms import Planned, Run, is_finished, steps_done, training_jobs
 from a2c.analysis.jobs import MACHINE, POLL_SECONDS, Job, Place, Process, end, last_words
 from a2c.analysis.results import open_folder
-from a2c.analysis.space import Space, read_space, with_settings
-from a2c.analysis.trials import DEFAULT, GRID, Claim, Trials
-from a2c.config import Config, UserError, changed, dump_config, env_slug, printable_lines
-from a2c.config.explain import explained
-from a2c.run.files import make_folders, write_atomically
+from a2c.analysis.space import Space, read_space
+from a2c.analysis.trials import GRID, Claim, Trials
+from a2c.config import Config, UserError, changed, dump_config, env_slug
+from a2c.run.files import make_folders
 from a2c.run.lock import holder, is_locked
 from a2c.run.logs import logged, number
 from a2c.run.signals import StoppedError, StopSignal
@@ -267,37 +266,3 @@ class _Session:
 
 def _dump(space: Space) -> dict[str, Any]:
     return {key: asdict(dimension) for key, dimension in space.items()}
-
-
-def table(found: Found) -> list[tuple[str, ...]]:
-    """The best trials, the headings first."""
-    study = found.trials
-    complete = sorted((t for t in study.all() if t.state == study.state.COMPLETE), key=lambda t: (-t.value, t.number))
-    rows = [("trial", "score", *map(short_key, study.space))]
-    for trial in complete[:SHOWN]:
-        values = study.settings_of(trial)
-        name = f"{trial.number}, the default" if DEFAULT in trial.user_attrs else str(trial.number)
-        rows.append((name, f"{trial.value:.2f}", *(f"{values[key]}" for key in study.space)))
-    return rows
-
-
-def write_best(config: Config, found: Found, command: str) -> Path | None:
-    """Write the best settings as a file for --config; None if no trial is complete.
-
-    Args:
-        config: the default settings, as they were given.
-        found: the search.
-        command: that made it.
-    """
-    best = found.trials.best()
-    if best is None:
-        return None
-    settings = with_settings(config, {**found.trials.settings_of(best), "seed": Config().seed})
-    head = (
-        f"# The best of {len(found.trials.all())} trials of `{command}`:\n"
-        f"# trial {best.number}, score {best.value:.2f} after {config.total_env_steps:,} steps.\n"
-    )
-    lines = explained(settings, only_changed=True).splitlines(keepends=True)
-    file = found.folder / "best.yaml"
-    write_atomically(file, printable_lines(head) + "".join(each for each in lines if not each.lstrip().startswith("#")))
-    return file

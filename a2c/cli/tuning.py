@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.table import Table
@@ -25,6 +25,9 @@ from a2c.cli.places import place_of
 from a2c.config import load_config
 from a2c.quiet import fast
 
+if TYPE_CHECKING:
+    from a2c.analysis.report import Table as TextTable
+
 Pruner = Literal["median", "hyperband", "none"]
 
 
@@ -42,6 +45,9 @@ def tune(
     ] = None,
     pruner: Annotated[Pruner, typer.Option(help="What stops hopeless trials early.")] = "median",
     seed: Annotated[int | None, typer.Option(help="Of the search, and of every trial.")] = None,
+    judge_seeds: Annotated[
+        int, typer.Option(min=0, max=1000, help="New seeds that judge the best settings; 0 = no judgement.")
+    ] = 6,
     jobs: Jobs = None,
     cluster: RayCluster = None,
     storage: Annotated[
@@ -54,36 +60,41 @@ def tune(
     overrides = {"algorithm.name": algorithm, "total_env_steps": steps, "seed": seed}
     settings, _ = load_config(config=config, env_id=env, overrides=overrides, assignments=set_ or [], tell=say)
     check_env(settings.env.id)
-    tuning = fast("a2c.analysis.tune")
-    with place_of(cluster) as place:
-        options = tuning.Search(
-            config=settings,
-            space_file=space,
-            trials=trials,
-            pruner=pruner,
-            minutes=minutes,
-            jobs=jobs or place.cpus,
-            place=place,
-            storage=storage,
-            folder=out_dir,
-            view=fast("a2c.run.view").ConsoleView(out),
-            tell=say,
-        )
-        found = tuning.search(options)
-    if found.signal is not None:
+    tuning, judging, reporting = (fast(f"a2c.analysis.{name}") for name in ("tune", "judge", "tune_report"))
+    command = shlex.join(["a2c", *sys.argv[1:]])
+    try:
+        with place_of(cluster) as place:
+            options = tuning.Search(
+                config=settings,
+                space_file=space,
+                trials=trials,
+                pruner=pruner,
+                minutes=minutes,
+                jobs=jobs or place.cpus,
+                place=place,
+                storage=storage,
+                folder=out_dir,
+                view=fast("a2c.run.view").ConsoleView(out),
+                tell=say,
+            )
+            found = tuning.search(options)
+            if found.signal is not None:
+                raise typer.Exit(128 + found.signal)
+            judgement = judging.judge(found, options, seeds=judge_seeds, command=command)
+    except (KeyboardInterrupt, typer.Exit):
         say("Stopped. The same command continues with what is missing.")
-        raise typer.Exit(128 + found.signal)
-    _print_trials(tuning.table(found))
-    file = tuning.write_best(settings, found, shlex.join(["a2c", *sys.argv[1:]]))
-    if file is not None:
-        say(f"Saved in {found.folder}: {file.name}.")
+        raise
+    written = [judging.write_best(settings, found, judgement, command)]
+    written.append(reporting.write_tune_report(found, judgement, command))
+    _print(reporting.best_trials(found))
+    say(judgement.sentence)
+    say(f"Saved in {found.folder}: {', '.join(path.name for path in written if path is not None)}.")
 
 
-def _print_trials(rows: list[tuple[str, ...]]) -> None:
-    headings, *trials = rows
-    table = Table(box=None, header_style="bold", title="The best trials", title_justify="left")
-    for heading in headings:
-        table.add_column(cell(heading), justify="right")
-    for row in trials:
-        table.add_row(*map(cell, row))
-    wide().print(table)
+def _print(table: TextTable) -> None:
+    shown = Table(box=None, header_style="bold", title=cell(table.title), title_justify="left")
+    for heading in table.headings:
+        shown.add_column(cell(heading), justify="right")
+    for row in table.rows:
+        shown.add_row(*map(cell, row))
+    wide().print(shown)
