@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 from a2c.algorithms.algorithm import build_algorithm
 from a2c.algorithms.sections import SECTIONS
 from a2c.analysis import switches as sw
-from a2c.analysis.arms import Arm, find_runs, plan_runs, short_key, train_planned
+from a2c.analysis.arms import Arm, find_runs, plan_runs, train_planned
 from a2c.analysis.convergence import Convergence, converge, default_threshold
 from a2c.analysis.jobs import MACHINE, Job, Place, run_jobs
 from a2c.analysis.numerics import Agreement, Distance, Where
@@ -28,7 +28,7 @@ from a2c.analysis.results import open_folder, read_json
 from a2c.analysis.statistics import MIN_SEEDS
 from a2c.analysis.studies.bandit import LOSSES, BanditResult, compare_losses
 from a2c.analysis.studies.question import QuestionResult
-from a2c.config import Config, UserError, dump_config, env_slug, load_config
+from a2c.config import Config, UserError, dump_config, env_slug, load_config, short_key
 from a2c.config.yaml_loader import load_yaml
 from a2c.envs import make_vec_env
 from a2c.execution.runtime import INEXACT_PASSES
@@ -120,7 +120,7 @@ def compare_modes(request: Request, parts: Sequence[str] = PARTS) -> Comparison:
         Arm("graph fast", _with_runtime(config, "graph", "fast")),
         Arm("graph exact", _with_runtime(config, "graph", "exact")),
     ]
-    _refuse_unfit(arms[:1])
+    check_arms(arms[:1])
     what = [[arm.label, dump_config(arm.config)] for arm in arms]
     folder = _open_folder(request, "eager", config.env.id, {"arms": what, "updates": request.updates})
     lock_step = _LockStep(request, folder, arms[2].config)
@@ -201,7 +201,7 @@ def compare_arms(arms: Sequence[Arm], request: Request, kind: str) -> Comparison
             raise UserError(f"{one.label!r} and {other.label!r} are the same; --set may have made them so.")
     envs = list(dict.fromkeys(arm.config.env.id for arm in arms))
     _thresholds(envs, request.threshold)  # raises before anything is trained
-    _refuse_unfit(arms)
+    check_arms(arms)
     what = [[arm.label, dump_config(arm.config)] for arm in arms]
     folder = _open_folder(request, kind, "-".join(envs), {"arms": what})
     names = " and ".join(dict.fromkeys(arm.label for arm in arms))
@@ -330,12 +330,16 @@ def _train_and_converge(arms: Sequence[Arm], request: Request, folder: Path) -> 
     return converge([plan.run for plan in planned], thresholds, cut=len(lengths) > 1)
 
 
-def _refuse_unfit(arms: Sequence[Arm]) -> None:
-    """Check here, not in the fifth process, that each game exists, the network fits it, and no arm is multiworker."""
+def check_arms(arms: Sequence[Arm]) -> None:
+    """Check here, not in the fifth process, that each game exists, the network fits it, and no arm is multiworker.
+
+    Raises:
+        UserError: if not.
+    """
     for arm in arms:
         if arm.config.runtime.strategy == "multiworker":
             raise UserError(
-                f"{arm.label!r} is of several workers, and a comparison starts single processes; leave it out."
+                f"{arm.label!r} is of several workers, and single processes are started here; leave it out."
             )
         env = arm.config.env.model_copy(update={"num_envs": 1})
         with make_vec_env(env, seed=0) as envs:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import logging
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,8 @@ from uuid import uuid4
 
 import numpy as np
 
-from a2c.analysis.arms import short_key
 from a2c.analysis.space import Dimension, Range, Space, rounded, with_settings
-from a2c.config import Config, UserError, dotted, dump_config
+from a2c.config import Config, UserError, dotted, dump_config, short_key
 from a2c.run.files import make_folders, write_atomically
 from a2c.run.lock import FolderLock, is_locked
 
@@ -113,14 +113,12 @@ class Trials:
         """
         with FolderLock(self.folder) as lock:
             lock.wait()
-            trials = self.all()
-            for trial in trials:
+            for trial in self.study.get_trials(deepcopy=False):
                 if trial.state == self.state.RUNNING and (own := self._lock(trial.number)):
                     return self._claim(self.optuna.trial.Trial(self.study, trial._trial_id), own)
-            while new and sum(trial.state != self.state.WAITING for trial in trials) < self.number:
-                if (claim := self._ask(trials)) is not None:
+            while new and sum(trial.state != self.state.WAITING for trial in self.all()) < self.number:
+                if (claim := self._ask()) is not None:
                     return claim
-                trials = self.all()
         return None
 
     def complete(self, claim: Claim, score: float) -> None:
@@ -214,10 +212,12 @@ class Trials:
         values = {key: _plain(value) for key, value in self.defaults.items()}
         self.study.enqueue_trial(values, user_attrs={DEFAULT: True})
 
-    def _ask(self, trials: list[Any]) -> Claim | None:
+    def _ask(self) -> Claim | None:
         """A new trial; None if its settings contradict each other, or another trial had them."""
-        before = self.study.get_trials(deepcopy=False)
-        self.study.sampler = self._sampler(len(before))
+        before, finished = (
+            self.study.get_trials(deepcopy=False),
+            [each for each in self.all() if each.state.is_finished()],
+        )
         trial = self.study.ask()
         lock = self._lock(trial.number)
         assert lock is not None
@@ -228,18 +228,19 @@ class Trials:
                 reason = before[-1].user_attrs[REFUSED]
                 raise UserError(f"{MOST_REFUSED} settings in a row contradict themselves; the last: {reason}")
             return None
-        twin = next((each for each in trials if each.state.is_finished() and self._is_twin(each, claim)), None)
-        if twin is None:
+        twin = next((each for each in finished if self.settings_of(each) == claim.settings), None)
+        if twin is None or self.is_default(claim):
             return claim
-        trial.set_user_attr(SAME, twin.number)
-        claim.report(twin.intermediate_values)
-        if twin.state == self.state.FAIL:
-            trial.set_user_attr(REASON, twin.user_attrs.get(REASON, ""))
-        self._tell(claim, twin.value if twin.state == self.state.COMPLETE else None, twin.state)
+        self._tell_as(claim, twin)
         return None
 
-    def _is_twin(self, trial: Any, claim: Claim) -> bool:
-        return not self.is_default(claim) and self.settings_of(trial) == claim.settings
+    def _tell_as(self, claim: Claim, twin: Any) -> None:
+        """Tell a trial's result without training it, since a finished one had the same settings."""
+        claim.trial.set_user_attr(SAME, twin.number)
+        claim.report(twin.intermediate_values)
+        if twin.state == self.state.FAIL:
+            claim.trial.set_user_attr(REASON, twin.user_attrs.get(REASON, ""))
+        self._tell(claim, twin.value if twin.state == self.state.COMPLETE else None, twin.state)
 
     def _sampler(self, number: int) -> Any:
         """The sampler of one trial: what it draws is a function of the seed, the trial's number and earlier trials."""
@@ -251,6 +252,7 @@ class Trials:
 
     def _claim(self, trial: Any, lock: FolderLock) -> Claim | None:
         """Draw the settings that a trial lacks; None if they contradict each other."""
+        self.study.sampler = self._sampler(trial.number)
         for key, dimension in self.space.items():
             _suggest(trial, key, dimension)
         settings = self.settings_of(trial)
@@ -280,6 +282,18 @@ class Trials:
     def _tell(self, claim: Claim, score: float | None, state: Any) -> None:
         self.study.tell(claim.trial, score, state)
         claim.lock.release()
+
+
+@contextmanager
+def storing() -> Iterator[None]:
+    """Turn an error of the storage, such as that of a full disk, into a UserError."""
+    try:
+        yield
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in ("optuna", "sqlalchemy"):
+            raise
+        cause = str(error.__cause__ or error).strip().partition("\n")[0].rstrip(".")
+        raise UserError(f"The study cannot be read or written ({cause}). The same command continues.") from None
 
 
 def _suggest(trial: Any, key: str, dimension: Dimension) -> None:

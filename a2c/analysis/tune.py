@@ -17,11 +17,12 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from a2c.analysis.arms import Planned, Run, is_finished, steps_done, training_jobs
+from a2c.analysis.arms import Arm, Planned, Run, is_finished, steps_done, training_jobs
+from a2c.analysis.compare import check_arms
 from a2c.analysis.jobs import MACHINE, POLL_SECONDS, Job, Place, Process, end, last_words
 from a2c.analysis.results import open_folder
 from a2c.analysis.space import Space, read_space
-from a2c.analysis.trials import GRID, Claim, Trials
+from a2c.analysis.trials import GRID, Claim, Trials, import_optuna
 from a2c.config import Config, UserError, changed, dump_config, env_slug
 from a2c.run.files import make_folders
 from a2c.run.lock import holder, is_locked
@@ -32,7 +33,6 @@ from a2c.run.view import Part, View
 LOOK_SECONDS = 0.5  # between two looks at the metrics and the study
 STOPPED = {code for each in StopSignal.SIGNALS for code in (128 + each, -each)}  # exit codes of a run that was stopped
 MOST_FAILURES = 5  # in a row
-SHOWN = 10  # trials, in the table
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,8 @@ def search(options: Search) -> Found:
     """
     config = trained(options.config)
     space = read_space(options.space_file, config)
+    import_optuna()
+    check_arms([Arm("the default", config)])
     what = {"config": dump_config(config), "space": _dump(space), "pruner": options.pruner}
     folder = open_folder(options.folder, "tuning", f"tune-{env_slug(config.env.id)}", what)
     study = Trials(folder, config, space, number=options.trials, storage=options.storage, pruner=options.pruner)
@@ -88,12 +90,13 @@ def trained(config: Config) -> Config:
     """
     between = config.total_env_steps // (GRID * config.env_steps_per_update)
     changes = {
+        "logging.histograms": False,
         "logging.tensorboard": False,
         "logging.every_updates": max(1, min(config.logging.every_updates, between)),
         "evaluation.episodes": None if is_evaluated(config) else 0,
         "evaluation.video": False,
     }
-    return changed(config, {"logging.histograms": False, **changes})
+    return changed(config, changes)
 
 
 def is_evaluated(config: Config) -> bool:
@@ -106,7 +109,7 @@ def scores(run: Path, config: Config) -> Iterator[tuple[int, float]]:
     file, name = ("evaluations.jsonl", "mean") if is_evaluated(config) else ("metrics.jsonl", "episode_return_mean")
     for line in logged(run / file):
         value = number(line.get(name))
-        if value == value:  # not NaN: a game has ended
+        if not math.isnan(value):  # a game has ended
             yield int(line["env_steps"]), value
 
 
@@ -130,7 +133,7 @@ class _Survivor:
 
     def wait(self, timeout: float | None = None) -> None:
         deadline = time.monotonic() + (timeout or 0)
-        while self.poll() is None:
+        while holder(self.run) is not None:  # one on another machine cannot be stopped, so it is not waited for
             if timeout is not None and time.monotonic() > deadline:
                 raise subprocess.TimeoutExpired(str(self.run), timeout)
             time.sleep(POLL_SECONDS)

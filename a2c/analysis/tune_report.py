@@ -9,12 +9,13 @@ from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Any
 
-from a2c.analysis.arms import last_record, short_key
+from a2c.analysis.arms import last_record
 from a2c.analysis.judge import Judgement
 from a2c.analysis.report import Table
 from a2c.analysis.space import Space
 from a2c.analysis.trials import DEFAULT, REASON
 from a2c.analysis.tune import Found
+from a2c.config import short_key
 from a2c.execution.machine import versions
 from a2c.run.files import make_folders, write_atomically
 

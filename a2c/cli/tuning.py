@@ -22,11 +22,12 @@ from a2c.cli.options import (
     check_env,
 )
 from a2c.cli.places import place_of
-from a2c.config import load_config
+from a2c.config import Config, load_config
 from a2c.quiet import fast
 
 if TYPE_CHECKING:
     from a2c.analysis.report import Table as TextTable
+    from a2c.analysis.tune import Search
 
 Pruner = Literal["median", "hyperband", "none"]
 
@@ -60,27 +61,32 @@ def tune(
     overrides = {"algorithm.name": algorithm, "total_env_steps": steps, "seed": seed}
     settings, _ = load_config(config=config, env_id=env, overrides=overrides, assignments=set_ or [], tell=say)
     check_env(settings.env.id)
+    with place_of(cluster) as place:
+        options = fast("a2c.analysis.tune").Search(
+            config=settings,
+            space_file=space,
+            trials=trials,
+            pruner=pruner,
+            minutes=minutes,
+            jobs=jobs or place.cpus,
+            place=place,
+            storage=storage,
+            folder=out_dir,
+            view=fast("a2c.run.view").ConsoleView(out),
+            tell=say,
+        )
+        with fast("a2c.analysis.trials").storing():
+            _search(options, settings, judge_seeds)
+
+
+def _search(options: Search, settings: Config, judge_seeds: int) -> None:
     tuning, judging, reporting = (fast(f"a2c.analysis.{name}") for name in ("tune", "judge", "tune_report"))
     command = shlex.join(["a2c", *sys.argv[1:]])
     try:
-        with place_of(cluster) as place:
-            options = tuning.Search(
-                config=settings,
-                space_file=space,
-                trials=trials,
-                pruner=pruner,
-                minutes=minutes,
-                jobs=jobs or place.cpus,
-                place=place,
-                storage=storage,
-                folder=out_dir,
-                view=fast("a2c.run.view").ConsoleView(out),
-                tell=say,
-            )
-            found = tuning.search(options)
-            if found.signal is not None:
-                raise typer.Exit(128 + found.signal)
-            judgement = judging.judge(found, options, seeds=judge_seeds, command=command)
+        found = tuning.search(options)
+        if found.signal is not None:
+            raise typer.Exit(128 + found.signal)
+        judgement = judging.judge(found, options, seeds=judge_seeds, command=command)
     except (KeyboardInterrupt, typer.Exit):
         say("Stopped. The same command continues with what is missing.")
         raise
