@@ -25,7 +25,7 @@ from a2c.run.lock import FolderLock, is_locked
 
 GRID = 20  # points of a run at which trials are compared
 STUDY = "a2c"  # the name of the study in the folder's own storage
-MOST_REFUSED = 100  # contradictory settings in a row
+MOST_REFUSED = 50  # contradictory settings in a row
 STARTUP = (4, 10)  # trials drawn at random before TPE starts: a third of all, within these bounds
 DEFAULT, REFUSED, SAME = "default", "refused", "same settings as trial"  # attributes of a trial
 REASON = "reason"
