@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from a2c.analysis.jobs import Job, Place, run_jobs
-from a2c.config import Config, UserError, build_config, dotted, dump_config, env_slug, read_config_file
+from a2c.config import Config, UserError, build_config, dotted, dump_config, env_slug, read_config_file, short_key
 from a2c.reading import read_end
 from a2c.run.checkpoint import step_file
 from a2c.run.files import make_folders, write_atomically
@@ -52,12 +52,6 @@ class Planned:
     run: Run
     config: Config  # except the seed
     file: Path  # where the configuration is written
-
-
-def short_key(key: str) -> str:
-    """The short name of a key for the label of an arm: its last word, or its section if the last word is `name`."""
-    section, _, name = key.rpartition(".")
-    return section if name == "name" else name
 
 
 def plan_runs(arms: Sequence[Arm], seeds: Sequence[int], folder: Path) -> list[Planned]:

@@ -6,9 +6,7 @@ Everything is written to one folder: `comparison.json` (what is compared), `part
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -22,20 +20,19 @@ from pydantic import TypeAdapter
 from a2c.algorithms.algorithm import build_algorithm
 from a2c.algorithms.sections import SECTIONS
 from a2c.analysis import switches as sw
-from a2c.analysis.arms import Arm, find_runs, plan_runs, short_key, train_planned
+from a2c.analysis.arms import Arm, find_runs, plan_runs, train_planned
 from a2c.analysis.convergence import Convergence, converge, default_threshold
 from a2c.analysis.jobs import MACHINE, Job, Place, run_jobs
 from a2c.analysis.numerics import Agreement, Distance, Where
+from a2c.analysis.results import open_folder, read_json
 from a2c.analysis.statistics import MIN_SEEDS
 from a2c.analysis.studies.bandit import LOSSES, BanditResult, compare_losses
 from a2c.analysis.studies.question import QuestionResult
-from a2c.config import Config, UserError, dump_config, env_slug, load_config
+from a2c.config import Config, UserError, dump_config, env_slug, load_config, short_key
 from a2c.config.yaml_loader import load_yaml
 from a2c.envs import make_vec_env
-from a2c.execution.machine import versions
 from a2c.execution.runtime import INEXACT_PASSES
-from a2c.reading import read_text
-from a2c.run.files import make_folder, make_folders, remove, write_atomically
+from a2c.run.files import make_folder, remove, write_atomically
 from a2c.run.view import View
 
 FORCED = {"evaluation.episodes": 0, "logging.tensorboard": False}  # they cost time and do not affect the comparison
@@ -88,6 +85,7 @@ class Request:
     overrides: Mapping[str, Any] = field(default_factory=dict)
     assignments: tuple[str, ...] = ()
     seeds: int = MIN_SEEDS
+    first_seed: int = 0
     threshold: float | None = None
     updates: int = 50  # of the lock-step parts
     jobs: int = 1  # processes at a time
@@ -122,7 +120,7 @@ def compare_modes(request: Request, parts: Sequence[str] = PARTS) -> Comparison:
         Arm("graph fast", _with_runtime(config, "graph", "fast")),
         Arm("graph exact", _with_runtime(config, "graph", "exact")),
     ]
-    _refuse_unfit(arms[:1])
+    check_arms(arms[:1])
     what = [[arm.label, dump_config(arm.config)] for arm in arms]
     folder = _open_folder(request, "eager", config.env.id, {"arms": what, "updates": request.updates})
     lock_step = _LockStep(request, folder, arms[2].config)
@@ -141,7 +139,7 @@ def compare_values(request: Request, text: str) -> Comparison:
     key, values = _parse_values(text)
     envs = request.envs or ((None,) if request.config else ("Catch",))
     arms = [Arm(f"{short_key(key)}={value}", request.load(env=env, **{key: value})) for env in envs for value in values]
-    return _compare_arms(arms, request, "vary")
+    return compare_arms(arms, request, "vary")
 
 
 def compare_targets(request: Request, targets: Sequence[str]) -> Comparison:
@@ -162,7 +160,7 @@ def compare_targets(request: Request, targets: Sequence[str]) -> Comparison:
     arms = [Arm(label, _target(request, target, env)) for env in envs for label, target in named]
     if len({arm.config.env.id for arm in arms}) > len(envs):
         raise UserError("These configurations are for different games; say with --env which one to compare them in.")
-    return _compare_arms(arms, request, "configs")
+    return compare_arms(arms, request, "configs")
 
 
 def _names_folder(target: str) -> bool:
@@ -196,13 +194,14 @@ def compare_loop(request: Request) -> Comparison:
     return Comparison("the bandit's loss as a loop and with arrays", folder, bandit=result)
 
 
-def _compare_arms(arms: Sequence[Arm], request: Request, kind: str) -> Comparison:
+def compare_arms(arms: Sequence[Arm], request: Request, kind: str) -> Comparison:
+    """Compare arms; `kind` goes into the name of the folder, if the request does not name it."""
     for one, other in itertools.combinations(arms, 2):
         if one.config == other.config:
             raise UserError(f"{one.label!r} and {other.label!r} are the same; --set may have made them so.")
     envs = list(dict.fromkeys(arm.config.env.id for arm in arms))
     _thresholds(envs, request.threshold)  # raises before anything is trained
-    _refuse_unfit(arms)
+    check_arms(arms)
     what = [[arm.label, dump_config(arm.config)] for arm in arms]
     folder = _open_folder(request, kind, "-".join(envs), {"arms": what})
     names = " and ".join(dict.fromkeys(arm.label for arm in arms))
@@ -286,7 +285,7 @@ def _run_tasks(
     if not all(job.is_done() for job in jobs):
         with request.view.part(part, len(jobs)) as view:
             run_jobs(jobs, workers=request.jobs, folder=folder, place=request.place, on_tick=view.at)
-    return [_read_json(_output(folder, task, off)) for off in sets]
+    return [read_json(_output(folder, task, off)) for off in sets]
 
 
 def _task_job(folder: Path, task: str, off: tuple[str, ...], updates: int) -> Job:
@@ -296,7 +295,7 @@ def _task_job(folder: Path, task: str, off: tuple[str, ...], updates: int) -> Jo
         name=output.stem,
         command=(sys.executable, "-m", "a2c.analysis.worker", task, *files, str(updates), *off),
         log=folder / "logs" / f"{output.stem}.log",
-        is_done=lambda: _read_json(output) is not None,
+        is_done=lambda: read_json(output) is not None,
         environment={"TF_CPP_MIN_LOG_LEVEL": "3", **sw.environment(off)},
     )
 
@@ -305,14 +304,6 @@ def _output(folder: Path, task: str, off: tuple[str, ...]) -> Path:
     """The file of a task's result, named after the set of switches as a bit mask: their names would be too long."""
     bits = "".join("1" if switch in off else "0" for switch in sw.SWITCHES)
     return folder / "parts" / f"{task}-off-{int(bits, 2):04x}.json"
-
-
-def _read_json(file: Path) -> Any:
-    """The content of a file; None if it is missing or damaged."""
-    try:
-        return json.loads(read_text(file))
-    except (OSError, ValueError, RecursionError):
-        return None
 
 
 def _explain(run: Callable[[Sequence[tuple[str, ...]]], list[Any]], kind: type) -> Why:
@@ -331,19 +322,24 @@ def _explain(run: Callable[[Sequence[tuple[str, ...]]], list[Any]], kind: type) 
 
 def _train_and_converge(arms: Sequence[Arm], request: Request, folder: Path) -> Convergence:
     thresholds = _thresholds(list(dict.fromkeys(arm.config.env.id for arm in arms)), request.threshold)
-    planned = plan_runs(arms, range(request.seeds), folder)
+    seeds = range(request.first_seed, request.first_seed + request.seeds)
+    planned = plan_runs(arms, seeds, folder)
     with request.view.part("convergence", sum(plan.config.total_env_steps for plan in planned)) as part:
         train_planned(planned, folder, jobs=request.jobs, place=request.place, part=part)
     lengths = {plan.config.total_env_steps for plan in planned}
     return converge([plan.run for plan in planned], thresholds, cut=len(lengths) > 1)
 
 
-def _refuse_unfit(arms: Sequence[Arm]) -> None:
-    """Check here, not in the fifth process, that each game exists, the network fits it, and no arm is multiworker."""
+def check_arms(arms: Sequence[Arm]) -> None:
+    """Check here, not in the fifth process, that each game exists, the network fits it, and no arm is multiworker.
+
+    Raises:
+        UserError: if not.
+    """
     for arm in arms:
         if arm.config.runtime.strategy == "multiworker":
             raise UserError(
-                f"{arm.label!r} is of several workers, and a comparison starts single processes; leave it out."
+                f"{arm.label!r} is of several workers, and single processes are started here; leave it out."
             )
         env = arm.config.env.model_copy(update={"num_envs": 1})
         with make_vec_env(env, seed=0) as envs:
@@ -356,30 +352,9 @@ def _with_runtime(config: Config, mode: str, numerics: str) -> Config:
 
 
 def _open_folder(request: Request, kind: str, game: str, what: dict[str, Any]) -> Path:
-    """Make the folder, or check that it holds this comparison.
-
-    The default is runs/compare-<kind>-<game>-<hash>: the same command finds the same folder.
-    """
-    what = json.loads(json.dumps({"kind": kind, **what}))
-    digest = hashlib.sha256(json.dumps([what, versions()], sort_keys=True).encode()).hexdigest()[:8]
-    name = "-".join(part for part in ("compare", kind, env_slug(game) if game else "", digest) if part)
-    folder = request.folder or Path("runs") / name
-    file = folder / "comparison.json"
-    if not file.is_file():
-        if folder.is_dir() and any(not path.name.startswith(".") for path in folder.iterdir()):
-            raise UserError(f"{folder} holds other files; choose another --out.")
-        try:
-            make_folders(folder)
-            write_atomically(file, json.dumps({"what": what, "versions": versions()}, indent=2) + "\n")
-        except OSError as error:
-            raise UserError(f"The folder {folder} cannot be made: {error.strerror}.") from None
-    begun = _read_json(file)
-    if not isinstance(begun, dict):
-        raise UserError(f"{file} is damaged; delete {folder}, or choose another --out.")
-    if begun.get("what") != what:
-        raise UserError(f"{folder} holds another comparison (see its comparison.json); choose another --out.")
-    if begun.get("versions") != versions():
-        raise UserError(f"{folder} was begun with other versions (see its comparison.json); choose another --out.")
+    """The folder of this comparison. Default: runs/compare-<kind>-<game>-<hash>."""
+    name = "-".join(part for part in (kind, env_slug(game) if game else "") if part)
+    folder = open_folder(request.folder, "comparison", f"compare-{name}", {"kind": kind, **what})
     make_folder(folder / "parts", below=folder)
     return folder
 

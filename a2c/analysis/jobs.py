@@ -171,6 +171,10 @@ def _check(job: Job, code: int) -> None:
         if job.is_done():
             return
         raise UserError(f"{job.name} ended without its result; delete what it left and run again (see {job.log}).")
+    raise UserError(f"{job.name} failed with exit code {code}: {last_words(job)} (all of it in {job.log})")
+
+
+def last_words(job: Job) -> str:
+    """The last line that a job wrote."""
     lines = [line for line in read_end(job.log, 10_000).splitlines() if line.strip()]
-    said = lines[-1].removeprefix("a2c: ") if lines else "it said nothing"
-    raise UserError(f"{job.name} failed with exit code {code}: {said} (all of it in {job.log})")
+    return lines[-1].removeprefix("a2c: ") if lines else "it said nothing"

@@ -128,6 +128,8 @@ class _Task:
     def _code(self) -> int:
         try:
             return int(self.ray.get(self.reference))
+        except self.ray.exceptions.TaskCancelledError:  # it was asked to stop
+            return -signal.SIGTERM
         except self.ray.exceptions.RayTaskError as error:
             raise UserError(f"{self.job.name} could not be run on the cluster: {_last_line(error)}.") from None
         except self.ray.exceptions.RayError as error:

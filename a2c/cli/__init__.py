@@ -13,7 +13,7 @@ import typer
 from typer.exceptions import TyperException
 
 from a2c import __version__
-from a2c.cli import examining, judging, showing, training
+from a2c.cli import examining, judging, showing, training, tuning
 from a2c.cli.console import drop_output, fail, out
 from a2c.config import UserError, nearest_key
 
@@ -106,6 +106,7 @@ app.command("resume")(training.resume)
 app.command(context_settings={"allow_interspersed_args": False})(training.launch)
 app.command("eval")(judging.eval_)
 app.command()(judging.compare)
+app.command()(tuning.tune)
 app.command()(judging.bench)
 app.command()(showing.runs)
 app.command()(showing.plot)

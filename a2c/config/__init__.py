@@ -18,7 +18,7 @@ from a2c.config.loading import (
     read_config_file,
     read_run_config,
 )
-from a2c.config.messages import cut, nearest, printable, printable_lines, shown
+from a2c.config.messages import cut, nearest, printable, printable_lines, short_key, shown
 from a2c.config.schema import (
     CheckpointConfig,
     Config,
@@ -64,5 +64,6 @@ __all__ = [
     "printable_lines",
     "read_config_file",
     "read_run_config",
+    "short_key",
     "shown",
 ]

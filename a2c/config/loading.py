@@ -221,7 +221,7 @@ def read_run_config(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     Raises:
         UserError: as for `read_config_file`.
     """
-    values = _read_yaml(path)
+    values = read_yaml(path)
     provenance = values.pop("provenance", None)
     if "schema" in values:  # only a run writes it
         _check_schema(values.pop("schema"), path)
@@ -238,7 +238,12 @@ def bring_up_to_date(values: dict[str, Any]) -> None:
             env["id"] = canonical_id(env["id"])
 
 
-def _read_yaml(path: Path) -> dict[str, Any]:
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The mapping of a YAML file; empty if there is nothing in it.
+
+    Raises:
+        UserError: if it cannot be read, or is no mapping.
+    """
     try:
         values = load_yaml(read_text(path, LARGEST_FILE))
     except OSError as error:
@@ -278,11 +283,20 @@ def _assign_all(values: dict[str, Any], given: dict[str, Any], *, where: str) ->
         _assign(values, key, given[key], _algorithm(values, where))
 
 
-def _assign(values: dict[str, Any], key: str, value: Any, kind: type[AlgorithmSection]) -> None:
+def check_key(key: str, kind: type[AlgorithmSection]) -> None:
+    """Check that a dotted key exists and is no section.
+
+    Raises:
+        UserError: if not.
+    """
     if key in sections(kind):
         raise UserError(f"{key} is a section; set one of its keys, such as {_keys_of(key, kind)}.")
     if key not in all_keys(kind):
         raise UserError(_no_such_key(key, kind))
+
+
+def _assign(values: dict[str, Any], key: str, value: Any, kind: type[AlgorithmSection]) -> None:
+    check_key(key, kind)
     *owners, leaf = key.split(".")
     for section in owners:
         inner = values.get(section)

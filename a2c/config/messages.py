@@ -43,6 +43,12 @@ def shown(value: Any, most: int = 80) -> str:
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
+def short_key(key: str) -> str:
+    """The short name of a key, for labels: its last word, or its section if the last word is `name`."""
+    section, _, name = key.rpartition(".")
+    return section if name == "name" else name
+
+
 class _Short(reprlib.Repr):
     """A `repr` that never builds what `shown` would cut: a few lines of YAML can expand beyond the memory."""
 

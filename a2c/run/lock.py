@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import socket
 import time
+from contextlib import suppress
 from io import TextIOWrapper
 from pathlib import Path
 
 from a2c.config import UserError
-from a2c.reading import open_regular
+from a2c.reading import open_regular, read_text
 from a2c.run.files import reopen
 
 LARGEST = 1_000  # bytes of a lock's file
@@ -30,6 +32,17 @@ def is_locked(folder: Path) -> bool:
     except OSError:  # there is none, or a stranger's
         return False
     return False
+
+
+def holder(folder: Path) -> int | None:
+    """The process of this machine that works in a folder; None if there is none, or it is unknown."""
+    if not is_locked(folder):
+        return None
+    try:
+        found = re.fullmatch(r"number (\d+) on (.*)\n", read_text(folder / ".lock", LARGEST))
+    except (OSError, UnicodeDecodeError):
+        return None
+    return int(found[1]) if found and found[2] == socket.gethostname() else None
 
 
 class FolderLock:
@@ -64,10 +77,21 @@ class FolderLock:
         self.file.flush()
         os.set_inheritable(self.file.fileno(), self.inherited)
 
+    def wait(self) -> None:
+        """Take the lock as soon as no other process has it."""
+        while True:
+            with suppress(UserError):
+                self.take()
+                return
+
     def __enter__(self) -> FolderLock:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """Release the lock, if it was taken."""
         if self.file is not None:
             self.file.close()
 

@@ -1,0 +1,127 @@
+"""Whether the best settings of a search are better than the default: both are trained again, with new seeds.
+
+The score with which a trial won is too high: it is the highest of many, of one seed. So a search alone shows nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from a2c.analysis.arms import Arm
+from a2c.analysis.compare import Comparison, Request, compare_arms
+from a2c.analysis.jobs import POLL_SECONDS
+from a2c.analysis.report import write_report
+from a2c.analysis.space import with_settings
+from a2c.analysis.statistics import MIN_SEEDS, PairedComparison
+from a2c.analysis.tune import Found, Search
+from a2c.config import Config, UserError, printable_lines
+from a2c.config.explain import explained
+from a2c.run.files import write_atomically
+from a2c.run.lock import is_locked
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What the new seeds say of the best trial."""
+
+    trial: Any  # of Optuna; None if none is complete
+    sentence: str
+    comparison: Comparison | None = None  # None if nothing was trained
+
+
+def judge(found: Found, options: Search, *, seeds: int, command: str) -> Judgement:
+    """Train the best settings and the default with new seeds, and compare them.
+
+    Args:
+        found: the search.
+        options: of the search; the jobs and the place are used again.
+        seeds: how many, from the one after that of the search; 0 = nothing is trained.
+        command: for the report.
+
+    Raises:
+        UserError: if a run fails.
+    """
+    best, study = found.trials.best(), found.trials
+    if best is None:
+        return Judgement(None, "No trial was trained to its end, so nothing was found.")
+    config = with_settings(found.config, study.settings_of(best))
+    if config == found.config:
+        return Judgement(best, "No trial scored higher than the default settings: keep them.")
+    name = f"trial {best.number}"
+    if not seeds:
+        return Judgement(best, _unjudged(name, len(study.all())))
+    request = Request(
+        seeds=seeds,
+        first_seed=found.config.seed + 1,
+        jobs=options.jobs,
+        place=options.place,
+        folder=found.folder / "judge" / f"{best.number:04d}",
+        view=options.view,
+    )
+    comparison = _compare([Arm("default", found.config), Arm(name, config)], request, options.tell)
+    write_report(comparison, command)
+    assert comparison.convergence is not None
+    return Judgement(best, _say(name, comparison.convergence.contrasts[0].final_return, found.config), comparison)
+
+
+def _compare(arms: list[Arm], request: Request, tell: Callable[[str], None]) -> Comparison:
+    """The comparison; if another process, or what a killed one left, is at work on it, wait for that."""
+    folder = request.folder
+    assert folder is not None
+    while True:
+        if is_locked(folder):
+            tell(f"Another process works in {folder}; waiting for it.")
+        while is_locked(folder):
+            time.sleep(POLL_SECONDS)
+        try:
+            return compare_arms(arms, request, "tuned")
+        except UserError:
+            if not is_locked(folder):
+                raise
+
+
+def _unjudged(name: str, trials: int) -> str:
+    return (
+        f"Not judged: the score of {name} is the highest of {trials} trials with one seed, so it is too high, and does "
+        f"not show that the settings are better than the default; --judge-seeds {MIN_SEEDS} would tell."
+    )
+
+
+def _say(name: str, ended: PairedComparison, config: Config) -> str:
+    """What the final returns of the new seeds show, claiming no more."""
+    name = name.capitalize()
+    new = f"{ended.pairs} new seed{'s' if ended.pairs > 1 else ''}, {config.total_env_steps:,} steps"
+    start = f"it ended {ended.estimate:+.2f} from the return of the default ({new}"
+    unshown = f"{name} is not shown to be better than the default"
+    if ended.low is None or ended.high is None:
+        return f"{unshown}: {start}; a 95 % interval needs {MIN_SEEDS} seeds)."
+    found = f"{start}; 95 % {ended.low:+.2f} to {ended.high:+.2f}, p {ended.p_value:.2g})"
+    if not ended.shown:
+        return f"{unshown}: {found}; more --judge-seeds may tell."
+    if ended.low > 0:
+        return f"{name} is better than the default: {found}."
+    return f"{name} is worse than the default, though its score was the highest: {found}; keep the default."
+
+
+def write_best(config: Config, found: Found, judgement: Judgement, command: str) -> Path | None:
+    """Write the best settings as a file for --config, with only what differs; None if no trial is complete.
+
+    Args:
+        config: the default settings, as they were given.
+        found: the search.
+        judgement: of its best trial.
+        command: that made it.
+    """
+    best = judgement.trial
+    if best is None:
+        return None
+    settings = with_settings(config, {**found.trials.settings_of(best), "seed": Config().seed})
+    lines = explained(settings, only_changed=True).splitlines(keepends=True)
+    head = f"# Trial {best.number}, the best of {len(found.trials.all())} of `{command}`.\n# {judgement.sentence}\n"
+    file = found.folder / "best.yaml"
+    write_atomically(file, printable_lines(head) + "".join(each for each in lines if not each.lstrip().startswith("#")))
+    return file

@@ -1,0 +1,211 @@
+"""The space of a hyperparameter search: which keys vary, and over what. No Optuna here.
+
+Every dimension contains the default of its key, so that the search contains what it is compared with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+
+from a2c.algorithms.section import AlgorithmSection
+from a2c.config import Config, UserError, build_config, dotted, dump_config, shown
+from a2c.config.loading import check_key, read_yaml, schema_of
+from a2c.config.messages import allowed
+from a2c.config.schema import sections
+
+DIGITS = 4  # of numbers that are tried: what a table shows is what was trained
+FIXED_SECTIONS = ("runtime", "logging", "checkpoint", "evaluation")  # they do not change what is learned
+FIXED_KEYS = ("seed", "total_env_steps", "env.id", "algorithm.name")
+FORM = "{low: 1e-4, high: 1e-2, log: true}, {low: 1, high: 8, step: 1} or [8, 16]"
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers from low to high, both included."""
+
+    low: float
+    high: float
+    log: bool = False
+    step: float | None = None
+    whole: bool = False  # integers
+
+
+@dataclass(frozen=True)
+class Choices:
+    """A list of plain values."""
+
+    values: tuple[Any, ...]
+
+
+Dimension = Range | Choices
+Space = dict[str, Dimension]  # by dotted key
+
+_LEARNING_RATE = {"low": 1e-4, "high": 1e-2, "log": True}
+_ENTROPY = {"low": 0.0, "high": 0.03}
+_LAMBDA = {"low": 0.8, "high": 1.0}
+
+# what is tried for each algorithm if no file says it
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "a2c": {
+        "optimizer.learning_rate": _LEARNING_RATE,
+        "algorithm.entropy_coef": _ENTROPY,
+        "algorithm.gae_lambda": _LAMBDA,
+        "algorithm.rollout_length": [8, 16, 32, 64],
+        "algorithm.normalize_advantages": [False, True],
+        "algorithm.gamma": [0.97, 0.98, 0.99, 0.995],
+    },
+    "ppo": {
+        "optimizer.learning_rate": _LEARNING_RATE,
+        "algorithm.entropy_coef": _ENTROPY,
+        "algorithm.gae_lambda": _LAMBDA,
+        "algorithm.rollout_length": [32, 64, 128],
+        "algorithm.num_epochs": {"low": 1, "high": 8},
+        "algorithm.num_minibatches": [1, 2, 4, 8],
+        "algorithm.clip_range": {"low": 0.05, "high": 0.3},
+    },
+    "a3c": {
+        "optimizer.learning_rate": _LEARNING_RATE,
+        "algorithm.entropy_coef": _ENTROPY,
+        "algorithm.gae_lambda": _LAMBDA,
+        "algorithm.rollout_length": [8, 16, 32],
+        "algorithm.normalize_advantages": [False, True],
+    },
+    "trpo": {
+        "optimizer.learning_rate": _LEARNING_RATE,
+        "algorithm.max_kl": {"low": 0.003, "high": 0.05, "log": True},
+        "algorithm.gae_lambda": _LAMBDA,
+        "algorithm.rollout_length": [32, 64, 128],
+        "algorithm.cg_damping": {"low": 0.01, "high": 0.3, "log": True},
+        "algorithm.value_epochs": {"low": 1, "high": 10},
+    },
+    "dqn": {
+        "optimizer.learning_rate": {"low": 5e-5, "high": 2e-3, "log": True},
+        "algorithm.target_update": {"low": 50, "high": 5000, "log": True},
+        "algorithm.gradient_steps": [1, 2, 4, 8],
+        "algorithm.batch_size": [32, 64, 128],
+        "algorithm.n_step": {"low": 1, "high": 5},
+        "algorithm.exploration_fraction": {"low": 0.02, "high": 0.5},
+    },
+    "sac": {
+        "optimizer.learning_rate": {"low": 5e-5, "high": 2e-3, "log": True},
+        "algorithm.target_entropy": {"low": 0.1, "high": 0.98},
+        "algorithm.polyak": {"low": 0.002, "high": 0.05, "log": True},
+        "algorithm.gradient_steps": [1, 2, 4, 8],
+        "algorithm.batch_size": [32, 64, 128],
+    },
+}
+
+
+def read_space(file: Path | None, config: Config) -> Space:
+    """The space of a file, else the default of the configuration's algorithm.
+
+    Raises:
+        UserError: if there is none, or a key or a value is not allowed.
+    """
+    if file is None:
+        given, where = DEFAULTS.get(config.algorithm.name, {}), "the default space"
+        if not given:
+            raise UserError(f"There is no default space for {config.algorithm.name}; give one with --space FILE.")
+    else:
+        given, where = read_yaml(file), str(file)
+        if not given:
+            raise UserError(f"{file} holds no key to vary, such as optimizer.learning_rate: {FORM}.")
+    defaults = dotted(dump_config(config))
+    space = {}
+    for key, value in given.items():
+        try:
+            _check_key(str(key), type(config.algorithm))
+            dimension = _dimension(key, value, type(config.algorithm))
+            space[key] = _with_default(key, dimension, defaults[key])
+        except UserError as error:
+            raise UserError(f"{where}: {error}") from None
+    return space
+
+
+def with_settings(config: Config, settings: Mapping[str, Any]) -> Config:
+    """A configuration with other values under dotted keys.
+
+    Raises:
+        UserError: if they contradict each other.
+    """
+    values = dump_config(config)
+    for key, value in settings.items():
+        section, _, leaf = key.rpartition(".")
+        (values[section] if section else values)[leaf] = value
+    return build_config(values, where="these settings")
+
+
+def rounded(dimension: Dimension, value: Any, default: Any) -> Any:
+    """A value as it is trained: numbers have DIGITS digits, except the default."""
+    if not isinstance(dimension, Range) or dimension.whole or value == default:
+        return value
+    return min(max(float(f"{value:.{DIGITS}g}"), dimension.low), dimension.high)
+
+
+def _check_key(key: str, kind: type[AlgorithmSection]) -> None:
+    check_key(key, kind)
+    if key in FIXED_KEYS or key.partition(".")[0] in FIXED_SECTIONS:
+        raise UserError(f"{key} cannot be searched for; set it with --set, --env, --steps or --seed, or leave it out.")
+
+
+def _dimension(key: str, given: Any, kind: type[AlgorithmSection]) -> Dimension:
+    if isinstance(given, dict) and given.keys() == {"choices"}:
+        given = given["choices"]
+    if isinstance(given, list):
+        values = [_valid(key, value, kind) for value in given]
+        unique = [value for at, value in enumerate(values) if value not in values[:at]]
+        if len(unique) < 2:
+            raise UserError(f"{key} needs two or more different choices, and has {shown(given)}.")
+        return Choices(tuple(unique))
+    if not isinstance(given, dict) or not {"low", "high"} <= given.keys() <= {"low", "high", "log", "step"}:
+        raise UserError(f"{key}: {shown(given)} is not of the form {FORM}.")
+    return _range(key, given, kind)
+
+
+def _range(key: str, given: dict[str, Any], kind: type[AlgorithmSection]) -> Range:
+    low, high = (_valid(key, given[bound], kind) for bound in ("low", "high"))
+    log, step = given.get("log", False), given.get("step")
+    if not all(type(bound) in (int, float) for bound in (low, high)):
+        raise UserError(f"{key} has no range, since it is no number; name its choices: [A, B].")
+    whole = type(low) is int
+    if low >= high:
+        raise UserError(f"{key}: low={shown(given['low'])} must be less than high={shown(given['high'])}.")
+    if type(log) is not bool:
+        raise UserError(f"{key}: log={shown(log)} is not allowed: it should be true or false.")
+    if log and (low <= 0 or step is not None):
+        raise UserError(f"{key}: log=true needs a low above 0 and no step; leave log out, or change them.")
+    if step is not None and (type(step) not in ((int,) if whole else (int, float)) or not 0 < step <= high - low):
+        kind_of = "a whole number" if whole else "a number"
+        raise UserError(f"{key}: step={shown(step)} is not allowed: it should be {kind_of} up to high - low.")
+    return Range(low, high, log, step, whole)
+
+
+def _valid(key: str, value: Any, kind: type[AlgorithmSection]) -> Any:
+    """A value as a configuration has it, in plain types; what other keys say of it is not looked at."""
+    section, _, leaf = key.rpartition(".")
+    field = sections(kind)[section].model_fields[leaf]
+    whole: Any = Annotated[(field.annotation, Field(), *field.metadata)]
+    adapter: TypeAdapter[Any] = TypeAdapter(whole, config=ConfigDict(allow_inf_nan=False))
+    try:
+        return adapter.dump_python(adapter.validate_python(value), mode="json")
+    except ValidationError:
+        raise UserError(f"{key}={shown(value)} is not allowed: it should be {allowed(schema_of(key, kind))}.") from None
+
+
+def _with_default(key: str, dimension: Dimension, default: Any) -> Dimension:
+    """The dimension, widened until it contains the default."""
+    if isinstance(dimension, Choices):
+        return dimension if default in dimension.values else Choices((*dimension.values, default))
+    said = f"{key}: the range must contain the default, {shown(default)},"
+    if default is None or (dimension.log and default <= 0):
+        raise UserError(f"{said} and cannot; name choices: [A, B], or set another default with --set {key}=...")
+    if dimension.step is not None:
+        steps = (default - dimension.low) / dimension.step
+        if not (dimension.low <= default <= dimension.high and abs(steps - round(steps)) < 1e-9):
+            raise UserError(f"{said} as one of its steps; change the range, or set another default with --set.")
+    return replace(dimension, low=min(dimension.low, default), high=max(dimension.high, default))

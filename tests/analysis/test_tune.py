@@ -1,0 +1,200 @@
+"""`a2c tune` on Catch: killed and resumed, judged and reported, and what a user may do wrong."""
+
+import csv
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from conftest import press_ctrl_c
+from killing import latest_checkpoint
+
+from a2c.analysis.arms import last_record, steps_done
+from a2c.analysis.tune import GRID, is_evaluated, on_grid, trained
+from a2c.config import load_config
+from a2c.run.lock import is_locked
+
+TINY = {
+    "env": {"id": "Catch", "num_envs": 4, "screen_size": 36},
+    "model": {"name": "small", "conv_layers": [[4, 4, 4]]},
+    "algorithm": {"rollout_length": 8},
+    "runtime": {"threads": 1},
+    "total_env_steps": 640,
+}
+SPACE = {"optimizer.learning_rate": {"low": 1e-4, "high": 1e-2, "log": True}, "algorithm.gamma": [0.9, 0.95, 0.99]}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """A folder with tiny.yaml and space.yaml."""
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(TINY))
+    (tmp_path / "space.yaml").write_text(yaml.safe_dump(SPACE))
+    return tmp_path
+
+
+def words(*more: str) -> list[str]:
+    return ["tune", "--config", "tiny.yaml", "--space", "space.yaml", "--out", "out", *more]
+
+
+def trials_in(folder: Path) -> list[dict]:
+    return json.loads((folder / "report/study.json").read_text())["trials"]
+
+
+# --- what is reported to the study ------------------------------------------------------------------------------------
+
+
+def test_the_first_score_at_or_after_each_point_counts():
+    total = GRID * 50
+    lines = [(40, 1.0), (50, 2.0), (60, 3.0), (149, 4.0), (300, 5.0), (940, 6.0), (960, 7.0), (1024, 8.0)]
+    assert on_grid(iter(lines), total) == {50: 2.0, 100: 4.0, 300: 5.0, 900: 6.0, 950: 7.0, total: 8.0}
+
+
+def test_trials_have_enough_lines_of_metrics_and_nothing_that_only_costs_time():
+    config = load_config(config="ppo", overrides={"total_env_steps": 40_960})[0]
+    assert (config.logging.every_updates, config.env_steps_per_update) == (5, 1024)
+    changed = trained(config)
+    assert changed.logging.every_updates == 2  # of 40 updates
+    assert (changed.evaluation.episodes, changed.logging.tensorboard) == (0, False)
+    assert trained(changed) == changed
+    scheduled = load_config(config="ppo", assignments=["evaluation.every_env_steps=1000000"])[0]
+    assert is_evaluated(trained(scheduled))
+    assert not is_evaluated(changed)
+
+
+# --- whole commands ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.integration
+def test_a_search_names_no_winner_before_it_is_judged_on_new_seeds(files, run_cli):
+    ended = run_cli(*words("--trials", "3", "--jobs", "2", "--judge-seeds", "1"), cwd=files)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    out = files / "out"
+    assert trials_in(out)[0]["optimizer.learning_rate"] == 7e-4  # the default
+    assert [trial["state"] for trial in trials_in(out)] == ["complete"] * 3
+    for trial in trials_in(out):
+        run = out / "trials" / f"{trial['trial']:04d}"
+        assert trial["score"] == last_record(run)["episode_return_mean"]
+        config = load_config(config=run / "config.yaml")[0]
+        assert (config.optimizer.learning_rate, config.algorithm.gamma) == (
+            trial["optimizer.learning_rate"],
+            trial["algorithm.gamma"],
+        )
+        assert re.search(rf"^trial {trial['trial']}: {trial['score']:.2f}; ", ended.stdout, re.MULTILINE)
+    rows = list(csv.DictReader((out / "report/trials.csv").open()))
+    assert [float(row["score"]) for row in rows] == [trial["score"] for trial in trials_in(out)]
+    for name in ("history", "curves", "importance", "parallel"):
+        assert (out / f"report/{name}.png").read_bytes().startswith(b"\x89PNG")
+    best = max(trials_in(out), key=lambda trial: trial["score"])
+    preset = load_config(config=out / "best.yaml")[0]
+    assert preset.optimizer.learning_rate == best["optimizer.learning_rate"]
+    assert preset.total_env_steps == 640
+    judged = sorted(path.name for path in out.glob("judge/*/runs/*"))
+    if best["trial"]:
+        assert judged == ["default-s1", f"trial-{best['trial']}-s1"]
+        assert "is not shown to be better than the default" in ended.stdout
+        assert "a 95 % interval needs 6 seeds" in ended.stdout
+    else:
+        assert judged == []
+        assert "No trial scored higher than the default settings: keep them." in ended.stdout
+    again = run_cli(*words("--trials", "3", "--jobs", "2", "--judge-seeds", "1"), cwd=files)
+    assert again.stdout.splitlines()[-6:] == ended.stdout.splitlines()[-6:]  # nothing is trained again
+
+
+@pytest.mark.integration
+def test_a_search_that_is_killed_twice_loses_nothing(files):
+    command = [sys.executable, "-m", "a2c", *words("--trials", "3", "--jobs", "2", "--judge-seeds", "0")]
+    command += ["--steps", "16000", "--set", "logging.every_updates=5"]
+    runs = [files / f"out/trials/000{number}" for number in range(3)]
+    said = ""
+    for begun in (runs[:2], runs[2:]):
+        log = (files / "log").open("w")
+        process = subprocess.Popen(command, cwd=files, stdout=log, stderr=log)
+        while not all(is_locked(run) and steps_done(run) for run in begun):
+            assert process.poll() is None, (files / "log").read_text()
+            time.sleep(0.05)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        said += (files / "log").read_text()
+    last = subprocess.run(command, cwd=files, capture_output=True, text=True, timeout=300)
+    assert (last.returncode, last.stderr) == (0, "")
+    said += last.stdout
+    assert sorted(re.findall(r"^trial (\d):", said, re.MULTILINE)) == ["0", "1", "2"]  # each is told once
+    assert [trial["state"] for trial in trials_in(files / "out")] == ["complete"] * 3
+    for run in runs:
+        steps = [json.loads(line)["env_steps"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+        assert steps == list(range(160, 16_001, 160))
+    assert "Not judged: the score of trial" in said or "No trial scored higher" in said
+
+
+@pytest.mark.integration
+def test_ctrl_c_lets_the_trials_save_and_the_same_command_continues(files):
+    command = [sys.executable, "-m", "a2c", *words("--trials", "2", "--jobs", "2", "--judge-seeds", "0")]
+    command += ["--steps", "200000", "--set", "logging.every_updates=5"]
+    runs = [files / "out/trials/0000", files / "out/trials/0001"]
+    stopped = press_ctrl_c(command, lambda: all(map(steps_done, runs)), cwd=files, timeout=120)
+    assert (stopped.returncode, stopped.stderr) == (130, "")
+    assert stopped.stdout.endswith("Stopped. The same command continues with what is missing.\n")
+    for run in runs:
+        assert not is_locked(run)
+        assert 0 < steps_done(run) < 200_000
+        assert steps_done(run) <= latest_checkpoint(run) < steps_done(run) + 160
+
+
+@pytest.mark.integration
+def test_a_trial_that_fails_is_told_and_the_search_goes_on(files, run_cli):
+    space = {"model.conv_layers": [[[4, 4, 4]], [[4, 4, 4], [4, 30, 1]]]}  # the second does not fit the screen
+    (files / "space.yaml").write_text(yaml.safe_dump(space))
+    ended = run_cli(*words("--trials", "3", "--judge-seeds", "0"), cwd=files)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    trials = trials_in(files / "out")
+    assert (trials[0]["state"], trials[0]["reason"]) == ("complete", None)
+    failed = [trial for trial in trials if trial["state"] == "failed"]
+    assert failed
+    assert all("conv_layers" in trial["reason"] for trial in failed)
+    assert re.search(r"^trial \d: failed: .*conv_layers", ended.stdout, re.MULTILINE)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--space", "none.yaml"], "none.yaml cannot be read: No such file or directory"),
+        (["--set", "env.screen_size=16", "--set", "model.conv_layers=[[4,30,1]]"], "conv_layers"),
+        (["--set", "algorithm.nonsense=1"], "There is no key 'algorithm.nonsense'"),
+        (["--trials", "1"], "1 is not in the range 2<=x<=9999"),
+        (["--pruner", "best"], "'best' is not one of 'median', 'hyperband', 'none'"),
+        (["--set", "runtime.strategy=multiworker"], "is of several workers, and single processes are started here"),
+        (["--env", "Nonsense"], "Nonsense"),
+        (["--out", "tiny.yaml"], "The folder tiny.yaml cannot be made: File exists"),
+        (["--out", "."], ". holds other files; choose another --out"),
+    ],
+)
+def test_a_mistake_is_told_before_anything_is_written(files, run_cli, more, said):
+    before = sorted(files.rglob("*"))
+    ended = run_cli(*words(*more), cwd=files)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert said in ended.stderr
+    assert ended.stderr.count("\n") == 1
+    assert sorted(files.rglob("*")) == before
+
+
+@pytest.mark.integration
+def test_a_folder_of_another_search_is_left_alone(files, run_cli):
+    what = words("--trials", "2", "--judge-seeds", "0")
+    assert run_cli(*what, cwd=files).returncode == 0
+    for other in (["--pruner", "none"], ["--seed", "1"], ["--set", "algorithm.gamma=0.9"]):
+        ended = run_cli(*what, *other, cwd=files)
+        assert ended.returncode == 2
+        assert "out holds another tuning (see its tuning.json); choose another --out." in ended.stderr
+
+
+def test_without_optuna_the_extra_is_named(files, run_cli, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    ended = run_cli(*words(), cwd=files)
+    assert (ended.returncode, ended.stderr) == (2, "a2c: a2c tune needs Optuna: pip install 'a2c[tune]'.\n")
+    assert not (files / "out").exists()
