@@ -36,6 +36,8 @@ from a2c.cli.options import (
     TrustedAlgorithm,
     TrustedEnv,
     TrustedModel,
+    TrustedWrappers,
+    WrapperOption,
     check_env,
     mode_of,
     trust_named,
@@ -55,6 +57,7 @@ def train(
     env: EnvOption = None,
     algorithm: AlgorithmOption = None,
     model: ModelOption = None,
+    wrapper: WrapperOption = None,
     steps: Steps = None,
     seed: Annotated[int | None, typer.Option(help="Same config and seed, same bits.")] = None,
     seeds: Seeds = None,
@@ -84,7 +87,9 @@ def train(
         "optimizer.on_nan": on_nan,
     }
     tell = _nothing if quiet else say
-    settings, source = load_config(config=config, env_id=env, overrides=overrides, assignments=set_ or [], tell=tell)
+    settings, source = load_config(
+        config=config, env_id=env, overrides=overrides, assignments=set_ or [], wrappers=wrapper or [], tell=tell
+    )
     check_env(settings.env.id)
     if init_from is not None and settings.runtime.strategy != "multiworker":  # else the chief reads it
         check_exists(init_from)
@@ -95,7 +100,7 @@ def train(
     if jobs is not None or cluster is not None:
         raise UserError("--jobs and --cluster are for several runs; give --seeds too, or leave them out.")
     if resume and run_dir is not None and any(run_dir.glob("checkpoints/*.npz")):
-        named = bool(config or env or algorithm or model or set_)
+        named = bool(config or env or algorithm or model or wrapper or set_)
         stored = _stored_config(run_dir, settings.env.id if named else None)
         total = settings.total_env_steps if _gives_steps(steps, set_) else stored.total_env_steps
         if not (named or seed is not None or eager or mode):
@@ -115,6 +120,7 @@ def resume(
     env: TrustedEnv = None,
     algorithm: TrustedAlgorithm = None,
     model: TrustedModel = None,
+    wrapper: TrustedWrappers = None,
     steps: NewTotal = None,
     stop_at: StopAt = None,
     on_nan: OnNan = None,
@@ -123,7 +129,7 @@ def resume(
     """Resume a run from its latest checkpoint, exactly as if it had never stopped."""
     if run.is_file():
         raise UserError(f"{run} is a file; name the run's folder.")
-    trust_named(algorithm, model)
+    trust_named(algorithm, model, *(wrapper or ()))
     changes = {"total_env_steps": steps, "optimizer.on_nan": on_nan}
     _resume(changed(_stored_config(run, env), changes), run, stop_at, quiet=quiet)
 
