@@ -1,10 +1,12 @@
-"""Users' algorithms and networks, named as `module:name`. Their code runs only if the user named them."""
+"""Users' algorithms, networks and wrappers, named as `module:name`. Their code runs only if the user named them."""
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
-from importlib import import_module
+import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from a2c.config.types import UserError
 
 TRUSTED = "A2C_TRUST"  # an environment variable, so that the processes of a comparison or a cluster trust it too
 _given: dict[str, Any] = {}
+_OURS = (str(Path(__file__).parent) + os.sep, importlib.__file__, "<frozen")  # no places in a user's code
 
 
 def trust(name: str) -> None:
@@ -31,10 +34,36 @@ def is_extension(name: object) -> bool:
     return isinstance(name, str) and ":" in name
 
 
-def naming(env: str, algorithm: str, model: str) -> list[str]:
-    """The command-line options that name the user code of a run, if any."""
-    names = {"--env": env, "--algorithm": algorithm, "--model": model}
-    return [word for option, name in names.items() if is_extension(name) for word in (option, name)]
+def naming(env: str, algorithm: str, model: str, wrappers: Any) -> list[str]:
+    """The command-line options that name the user code of a run, if any; `wrappers` is the value of env.wrappers."""
+    names = [("--env", env), ("--algorithm", algorithm), ("--model", model)]
+    names += [("--wrapper", name) for name in wrapper_names(wrappers)]
+    return [word for option, name in dict.fromkeys(names) if is_extension(name) for word in (option, name)]
+
+
+def split_wrapper(entry: str | Mapping[str, Mapping[str, Any]]) -> tuple[str, dict[str, Any]]:
+    """The name and the arguments of an entry of env.wrappers: `module:Name` or {`module:Name`: arguments}.
+
+    Lists become tuples, which Gymnasium's wrappers take for shapes.
+    """
+    name, arguments = (entry, {}) if isinstance(entry, str) else next(iter(entry.items()))
+    return name, {key: tuple(value) if isinstance(value, list) else value for key, value in arguments.items()}
+
+
+def wrapper_names(entries: Any) -> list[str]:
+    """The names in the value of env.wrappers; what is not of its form has none."""
+    listed = entries if isinstance(entries, list | tuple) else []
+    names = (next(iter(entry), None) if isinstance(entry, Mapping) else entry for entry in listed)
+    return [str(name) for name in names if is_extension(name)]
+
+
+def check_trusted(name: str, option: str) -> None:
+    """Check that the user has named the code `module:name`; arguments and error as for `find_extension`."""
+    if name not in _given and name not in _trusted():
+        raise UserError(
+            f"The {option} {name!r} is code of that module, which would be run; if you trust it, say so with "
+            f"--{option} {name}."
+        )
 
 
 def find_extension(name: str, option: str) -> Any:
@@ -47,24 +76,28 @@ def find_extension(name: str, option: str) -> Any:
     Raises:
         UserError: if it is not trusted, or does not exist.
     """
+    check_trusted(name, option)
     if name in _given:
         return _given[name]
-    if name not in _trusted():
-        raise UserError(
-            f"The {option} {name!r} is code of that module, which would be run; if you trust it, say so with "
-            f"--{option} {name}."
-        )
     module, _, attribute = name.partition(":")
     if not all(part.isidentifier() for part in (*module.split("."), attribute)):
         raise UserError(f"--{option} {name} is not of the form module:name, for example examples.network:build.")
     try:
-        found = getattr(import_module(module), attribute)
-    except ImportError as error:
-        raise UserError(f"--{option} {name}: the module {module!r} cannot be imported ({error}).") from None
-    except AttributeError:
-        raise UserError(f"--{option} {name}: the module {module!r} has no {attribute!r}.") from None
-    _given[name] = found
-    return found
+        imported = importlib.import_module(module)
+    except (Exception, SystemExit) as error:  # the user's module may raise anything
+        raise UserError(f"--{option} {name}: the module {module!r} cannot be imported: {described(error)}.") from error
+    if not hasattr(imported, attribute):
+        raise UserError(f"--{option} {name}: the module {module!r} has no {attribute!r}.")
+    _given[name] = getattr(imported, attribute)
+    return _given[name]
+
+
+def described(error: BaseException) -> str:
+    """What a user's code raised, and where: `ValueError: no such colour (mine.py, line 3)`."""
+    text = " ".join(str(error).strip().splitlines()[:1])[:200].rstrip(". ")
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(_OURS)]
+    place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {text}{place}" if text else f"{type(error).__name__}{place}"
 
 
 def _module(thing: Any) -> str:

@@ -37,6 +37,7 @@ from a2c.cli.options import (
     TrustedAlgorithm,
     TrustedEnv,
     TrustedModel,
+    TrustedWrappers,
     Vary,
     check_env,
     check_target,
@@ -66,6 +67,7 @@ def eval_(
     env: TrustedEnv = None,
     algorithm: TrustedAlgorithm = None,
     model: TrustedModel = None,
+    wrapper: TrustedWrappers = None,
     episodes: Episodes = None,
     protocol: Annotated[
         Protocol | None,
@@ -79,7 +81,7 @@ def eval_(
 
     A run of a folder that cannot be played is skipped, and the exit code is 1.
     """
-    trust_named(algorithm, model)
+    trust_named(algorithm, model, *(wrapper or ()))
     check_target(json_file)
     for path in paths:
         check_exists(path)

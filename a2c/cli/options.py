@@ -85,6 +85,10 @@ TrustedAlgorithm = Annotated[
 TrustedModel = Annotated[
     str | None, typer.Option("--model", help="Its network; must be said if it is module:builder, since that runs code.")
 ]
+TrustedWrappers = Annotated[
+    list[str] | None,
+    typer.Option("--wrapper", help="Its wrapper, module:Name; each must be said, since it runs code."),
+]
 StopAt = Annotated[
     float | None,
     typer.Option("--stop-at", parser=score, metavar="SCORE", help="Stop when the last 100 games average so much."),
@@ -176,6 +180,13 @@ ModelOption = Annotated[
         "--model", help="auto, nature, ..., or a function of your own, module:builder. Default: the preset's."
     ),
 ]
+WrapperOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--wrapper",
+        help="A class for env.wrappers, module:Name, of Gymnasium or your own; may be repeated.",
+    ),
+]
 EnvOption = Annotated[
     str | None,
     typer.Option(
@@ -223,11 +234,11 @@ def trust_named(*names: str | None) -> None:
     """Allow the code that the user has named to run.
 
     Raises:
-        UserError: if a name is not code (module:Name), since a run keeps its own algorithm and network.
+        UserError: if a name is not code (module:Name), since a run keeps its own algorithm, network and wrappers.
     """
     for name in filter(None, names):
         if not is_extension(name):
-            raise UserError(f"A run keeps its own algorithm and network; leave {shown(name)} out.")
+            raise UserError(f"A run keeps its own algorithm, network and wrappers; leave {shown(name)} out.")
         trust(name)
 
 

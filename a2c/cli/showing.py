@@ -22,6 +22,7 @@ from a2c.cli.options import (
     TrustedAlgorithm,
     TrustedEnv,
     TrustedModel,
+    TrustedWrappers,
     check_target,
     trust_named,
 )
@@ -163,10 +164,11 @@ def export(
     env: TrustedEnv = None,
     algorithm: TrustedAlgorithm = None,
     model: TrustedModel = None,
+    wrapper: TrustedWrappers = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print card.json, not a table.")] = False,
 ) -> None:
     """Write the network for other programs, as SavedModel and ONNX, checked, with a card."""
-    trust_named(algorithm, model)
+    trust_named(algorithm, model, *(wrapper or ()))
     check_exists(path)
     exporting = fast("a2c.export.export")
     with err.status("exporting"):
@@ -190,6 +192,7 @@ def watch(
     env: TrustedEnv = None,
     algorithm: TrustedAlgorithm = None,
     model: TrustedModel = None,
+    wrapper: TrustedWrappers = None,
     episode: Annotated[
         Literal["best", "worst", "median"], typer.Option(help="Which of the games, by its score.")
     ] = "median",
@@ -218,7 +221,7 @@ def watch(
     The MP4 has every frame of the emulator, 60 a second. The GIF is the same game in half the size, with every 4th
     frame, 15 a second.
     """
-    trust_named(algorithm, model)
+    trust_named(algorithm, model, *(wrapper or ()))
     check_target(json_file)
     if terminal and out_path is not None:
         raise UserError("--terminal writes no video, so --out has no meaning there; give one of them.")

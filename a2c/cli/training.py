@@ -37,6 +37,8 @@ from a2c.cli.options import (
     TrustedAlgorithm,
     TrustedEnv,
     TrustedModel,
+    TrustedWrappers,
+    WrapperOption,
     check_env,
     mode_of,
     trust_named,
@@ -57,6 +59,7 @@ def train(
     env: EnvOption = None,
     algorithm: AlgorithmOption = None,
     model: ModelOption = None,
+    wrapper: WrapperOption = None,
     steps: Steps = None,
     seed: Annotated[int | None, typer.Option(help="Same config and seed, same bits.")] = None,
     seeds: Seeds = None,
@@ -86,7 +89,9 @@ def train(
         "optimizer.on_nan": on_nan,
     }
     tell = _nothing if quiet else say
-    settings, source = load_config(config=config, env_id=env, overrides=overrides, assignments=set_ or [], tell=tell)
+    settings, source = load_config(
+        config=config, env_id=env, overrides=overrides, assignments=set_ or [], wrappers=wrapper or [], tell=tell
+    )
     check_env(settings.env.id)
     if seeds is not None:
         _check_single(init_from, stop_at)
@@ -95,7 +100,7 @@ def train(
     if jobs is not None or cluster is not None:
         raise UserError("--jobs and --cluster are for several runs; give --seeds too, or leave them out.")
     if resume and run_dir is not None and any(run_dir.glob("checkpoints/*.npz")):
-        named = bool(config or env or algorithm or model or set_)
+        named = bool(config or env or algorithm or model or wrapper or set_)
         saved = _saved(run_dir, settings.env.id if named else None)
         if init_from is not None:
             _tell_of_start(run_dir, saved, init_from, tell)
@@ -120,6 +125,7 @@ def resume(
     env: TrustedEnv = None,
     algorithm: TrustedAlgorithm = None,
     model: TrustedModel = None,
+    wrapper: TrustedWrappers = None,
     steps: NewTotal = None,
     stop_at: StopAt = None,
     on_nan: OnNan = None,
@@ -128,7 +134,7 @@ def resume(
     """Resume a run from its latest checkpoint, exactly as if it had never stopped."""
     if run.is_file():
         raise UserError(f"{run} is a file; name the run's folder.")
-    trust_named(algorithm, model)
+    trust_named(algorithm, model, *(wrapper or ()))
     changes = {"total_env_steps": steps, "optimizer.on_nan": on_nan}
     _resume(changed(_saved(run, env).config, changes), run, stop_at, quiet=quiet)
 

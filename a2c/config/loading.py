@@ -6,7 +6,7 @@ Later sources win: the default in `schema`, the preset or file, the command line
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from a2c.config.messages import allowed, nearest, shown
 from a2c.config.schema import Config, EnvConfig, all_keys, sections
 from a2c.config.types import Section, UserError
 from a2c.config.yaml_loader import load_yaml
-from a2c.extensions import is_extension, trust
+from a2c.extensions import is_extension, trust, wrapper_names
 from a2c.games import TOYS, atari_game, canonical_id, gymnasium_id
 from a2c.reading import read_text
 
@@ -41,6 +41,7 @@ def load_config(
     env_id: str | None = None,
     overrides: dict[str, Any] | None = None,
     assignments: tuple[str, ...] | list[str] = (),
+    wrappers: tuple[str, ...] | list[str] = (),
     tell: Callable[[str], None] = lambda text: None,
 ) -> tuple[Config, str]:
     """Build the configuration of a run.
@@ -51,6 +52,7 @@ def load_config(
         env_id: the environment; wins over the file's.
         overrides: dotted keys to values, from flags; None values are ignored.
         assignments: `section.key=value` texts; they win over everything else.
+        wrappers: `module:Name` each; those that `env.wrappers` does not have yet are added to it.
         tell: called with a sentence about what the id of the environment means, if it is one of Gymnasium's for Atari.
 
     Returns:
@@ -64,14 +66,15 @@ def load_config(
         flags["env.id"] = env_id
     assigned = dict(parse_assignment(text) for text in assignments)
     given = {**flags, **assigned}
-    for key in ("algorithm.name", "model.name"):
-        if is_extension(given.get(key)):
-            trust(given[key])
+    names = [given.get("algorithm.name"), given.get("model.name"), *wrapper_names(given.get("env.wrappers")), *wrappers]
+    for name in filter(is_extension, names):
+        trust(str(name))
     algorithm = given.get("algorithm.name")
     source, values = _read_source(config, given.get("env.id"), algorithm)
     if is_extension(algorithm):
         _keep_what_it_has(values, str(algorithm))
     _assign_all(values, given, where="the options given")
+    _add_wrappers(values, wrappers)
     built = build_config(values, where=source)
     _tell_of_id(values, built.env, tell)
     return built, source
@@ -192,6 +195,14 @@ def _keep_what_it_has(values: dict[str, Any], algorithm: str) -> None:
     if isinstance(section, dict) and section.get("name") != algorithm:
         fields = section_named(algorithm).model_fields
         values["algorithm"] = {key: value for key, value in section.items() if key in fields}
+
+
+def _add_wrappers(values: dict[str, Any], names: Sequence[str]) -> None:
+    env = values.get("env")
+    there = (env.get("wrappers") if isinstance(env, dict) else None) or []
+    missing = [name for name in dict.fromkeys(names) if name not in wrapper_names(there)]
+    if missing and isinstance(there, list):
+        _assign_all(values, {"env.wrappers": [*there, *missing]}, where="the options given")
 
 
 def _default_preset(env_id: str, algorithm: Any) -> str:

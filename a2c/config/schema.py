@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, SerializeAsAny, model_validator
 
 from a2c.algorithms.section import AlgorithmSection
 from a2c.algorithms.sections import DEFAULT, A2CSection, section_named
@@ -23,8 +23,24 @@ from a2c.config.types import (
     Text,
     UserError,
 )
-from a2c.extensions import is_extension
-from a2c.games import canonical_id, gymnasium_id, is_ram_id
+from a2c.extensions import is_extension, wrapper_names
+from a2c.games import atari_game, canonical_id, gymnasium_id, is_ram_id
+
+WrapperEntry = Text | dict[Text, dict[Text, JsonValue]]
+MOST_WRAPPERS = 16
+
+
+def _wrapper(entry: WrapperEntry) -> WrapperEntry:
+    if len(wrapper_names([entry])) != 1 or (isinstance(entry, dict) and len(entry) != 1):
+        raise ValueError("no wrapper")
+    return entry
+
+
+_Wrapper = Annotated[
+    WrapperEntry,
+    AfterValidator(_wrapper),
+    Field(json_schema_extra={"enum": ["module:Name", "{module:Name: {argument: value}}"]}),
+]
 
 
 class EnvConfig(Section):
@@ -62,6 +78,19 @@ class EnvConfig(Section):
     """Atari: after so many steps the next episode starts from a new seed; 0 = every episode does."""
     max_frames_per_episode: Annotated[int, Field(ge=1, le=2**31 - 1), NUMBER] = 108_000
     """A game is cut after so many: 30 minutes at 60 frames a second [ale]."""
+    wrappers: Annotated[tuple[_Wrapper, ...], Field(max_length=MOST_WRAPPERS)] = ()
+    """Gymnasium wrappers around each environment and inside its frame stack, the first innermost; scores stay raw."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _wrappers_choose_the_backend(cls, values: Any) -> Any:
+        return {"backend": "wrappers", **values} if isinstance(values, dict) and values.get("wrappers") else values
+
+    @model_validator(mode="after")
+    def _native_takes_no_wrappers(self) -> EnvConfig:
+        if self.wrappers and self.backend == "native" and atari_game(self.id) is not None:
+            raise ValueError("env.wrappers needs env.backend=wrappers, not native; set that, or leave env.backend out")
+        return self
 
     @model_validator(mode="before")
     @classmethod

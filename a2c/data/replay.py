@@ -32,7 +32,7 @@ class Samples(NamedTuple):
 
     observations: np.ndarray  # [N, *obs]
     actions: np.ndarray  # [N] int32
-    rewards: np.ndarray  # [n, N] float32, raw
+    rewards: np.ndarray  # [n, N] float32, not clipped
     terminated: np.ndarray  # [n, N] bool
     truncated: np.ndarray  # [n, N] bool
     life_lost: np.ndarray  # [n, N] bool

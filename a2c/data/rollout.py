@@ -21,7 +21,7 @@ class Rollout(NamedTuple):
 
     observations: np.ndarray  # [T + 1, B, *obs], dtype of the environment (uint8 for pixels); the last is after row T-1
     actions: np.ndarray  # [T, B] int32
-    rewards: np.ndarray  # [T, B] float32, raw
+    rewards: np.ndarray  # [T, B] float32, not clipped
     terminated: np.ndarray  # [T, B] bool: game over only
     truncated: np.ndarray  # [T, B] bool: stopped by a time limit
     life_lost: np.ndarray  # [T, B] bool: fewer lives than before, and the game continues
@@ -56,7 +56,7 @@ class VecStep(NamedTuple):
     """The result of one step of a vector environment (same-step autoreset)."""
 
     observations: Array  # [B, *obs]: to act on next; if an episode ended, the first one of the next episode
-    rewards: Array  # [B] float32, raw
+    rewards: np.ndarray  # [B] float32, not clipped
     terminated: Array  # [B] bool: game over only
     truncated: Array  # [B] bool: stopped by a time limit
     life_lost: Array  # [B] bool: fewer lives than before, and the game continues

@@ -89,7 +89,7 @@ class NativeAtari:
         observations, rewards, terminated, truncated, info = self._envs.step(actions)
         self._life_lost = info["lives"] < self._lives
         self._lives = info["lives"]
-        return Outcome(_channels_last(observations), rewards, terminated, truncated, self._lives)
+        return Outcome(_channels_last(observations), rewards, rewards, terminated, truncated, self._lives)
 
     def close(self) -> None:
         """Stop the emulator threads."""

@@ -5,9 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 import os
-import traceback
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import ale_py
@@ -19,12 +17,12 @@ from gymnasium.wrappers import AtariPreprocessing, FlattenObservation, FrameStac
 import a2c.envs.toy  # noqa: F401 (registers the toys)
 from a2c.config import EnvConfig, UserError, env_slug, nearest
 from a2c.envs.vector import Outcome
+from a2c.envs.wrappers import FIRE, AtariStart, Env, Filmed, FireOnLifeLoss, meanings, wrapped
+from a2c.extensions import described
 from a2c.games import TOYS, Game, game_names
 
-Env = gym.Env[Any, Any]
 FPS = 30.0  # if the environment does not name its own
 ATARI_FPS = 60.0
-FIRE = "FIRE"  # as ALE calls it
 
 # Gymnasium's own environments draw with pygame, here only into memory: no greeting, no search for screen or sound
 _QUIET_PYGAME = {"PYGAME_HIDE_SUPPORT_PROMPT": "1", "SDL_VIDEODRIVER": "dummy", "SDL_AUDIODRIVER": "dummy"}
@@ -68,6 +66,8 @@ class ScalarEnvs:
         self._first_action = int(actions.start)
         self._observations = np.zeros((num_envs, *space.shape), self.observation_space.dtype)
         self._lives = np.zeros(num_envs, np.int32)
+        has_wrappers = self._envs[0].has_wrapper_attr("take_score")
+        self._take_scores = [env.get_wrapper_attr("take_score") for env in self._envs] if has_wrappers else []
 
     def reset(self, mask: np.ndarray, seeds: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         """See `Simulator`."""
@@ -76,14 +76,14 @@ class ScalarEnvs:
             for index, seed in zip(indices, [None] * len(indices) if seeds is None else seeds.tolist(), strict=True):
                 observation, info = self._envs[index].reset(seed=seed)
                 self._store(index, observation, info)
+                if self._take_scores:  # the agent has no part in what is paid in a reset
+                    self._take_scores[index]()
             if not (self._started or np.isfinite(self._observations).all()):
                 raise ValueError("its first observations are NaN or infinite")
         except Exception as error:  # the environment's code may raise anything
             if self._started or isinstance(error, UserError):
                 raise
-            raise UserError(
-                f"The environment env.id={self._name} cannot be started: {_first_line(error)}{_place(error)}."
-            ) from error
+            raise UserError(f"The environment env.id={self._name} cannot be started: {described(error)}.") from error
         self._started = True
         return self._observations.copy(), self._lives.copy()
 
@@ -96,15 +96,16 @@ class ScalarEnvs:
             self._store(index, observation, info)
             rewards[index] = float(reward)  # NumPy would turn None into NaN
             terminated[index], truncated[index] = terminal, timed_out and not terminal
-        return Outcome(self._observations.copy(), rewards, terminated, truncated, self._lives.copy())
+        scores = np.array([take() for take in self._take_scores]) if self._take_scores else rewards
+        return Outcome(self._observations.copy(), rewards, scores, terminated, truncated, self._lives.copy())
 
     @property
     def action_names(self) -> list[str]:
         """The name of each action if the environment gives names as ALE does, else its number."""
-        meanings = _meanings(self._envs[0])
-        if len(meanings) != self.num_actions:
+        names = meanings(self._envs[0])
+        if len(names) != self.num_actions:
             return [f"action {self._first_action + i}" for i in range(self.num_actions)]
-        return [str(meaning) for meaning in meanings]
+        return [str(name) for name in names]
 
     def take_pictures(self) -> list[np.ndarray]:
         """The pictures of the first environment since the last call, see `Filmed`."""
@@ -123,104 +124,6 @@ class ScalarEnvs:
             )
         self._observations[index] = observation
         self._lives[index] = info.get("lives", 0)
-
-
-class Filmed(gym.Wrapper[Any, Any, Any, Any]):
-    """Keeps a picture [H, W, 3] uint8 of the start and of every frame; must be inside wrappers that skip frames."""
-
-    def __init__(self, env: Env) -> None:
-        super().__init__(env)
-        self._pictures: list[np.ndarray] = []
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Drop the old pictures and take the first one."""
-        answer = self.env.reset(seed=seed, options=options)
-        self._pictures = [self._picture()]
-        return answer
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Do the action and take a picture."""
-        answer = self.env.step(action)
-        self._pictures.append(self._picture())
-        return answer
-
-    def take_pictures(self) -> list[np.ndarray]:
-        """The pictures since the last call."""
-        pictures, self._pictures = self._pictures, []
-        return pictures
-
-    def _picture(self) -> np.ndarray:
-        try:
-            picture = np.array(self.env.render())  # a copy: some environments reuse one array
-            if picture.ndim != 3 or picture.shape[2] != 3 or picture.dtype != np.uint8:
-                raise ValueError(f"a picture is [height, width, 3] uint8, not {picture.dtype} {picture.shape}")
-        except Exception as error:  # the environment's code may raise anything
-            raise UserError(f"The environment cannot be drawn: {_first_line(error)}{_place(error)}.") from error
-        return picture
-
-
-class AtariStart(gym.Wrapper[Any, Any, Any, Any]):
-    """Seeds, starts and limits episodes exactly as the native vector environment does.
-
-    Gymnasium's own wrappers draw 1 to noop_max no-ops from another generator, hash the emulator's seed and count the
-    no-ops in the frame limit. This wrapper is inside AtariPreprocessing and steps single frames.
-    """
-
-    def __init__(self, env: Env, config: EnvConfig) -> None:
-        super().__init__(env)
-        self._noop_max = config.noop_max
-        self._max_frames = config.max_frames_per_episode
-        self._fires = config.fire_reset and FIRE in _meanings(env)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start an episode; the last `seed` determines sticky actions and no-ops."""
-        atari: Any = self.env.unwrapped
-        ale = atari.ale
-        if seed is not None:
-            ale.setInt("random_seed", seed)
-            atari.load_game()  # the emulator applies the seed only now
-            self._noops = np.random.RandomState(seed)  # C++'s Mersenne twister, seeded the same way
-        observation, info = self.env.reset(options=options)
-        if self._fires:
-            ale.act(ale_py.Action.FIRE)
-        for _ in range(_native_noops(self._noops, self._noop_max) - self._fires):
-            ale.act(ale_py.Action.NOOP)
-            if ale.game_over():
-                ale.reset_game()
-        self._frames = 0
-        return observation, {**info, "lives": ale.lives()}
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Step one frame."""
-        observation, reward, terminated, _, info = self.env.step(action)
-        self._frames += 1
-        return observation, reward, terminated, not terminated and self._frames >= self._max_frames, info
-
-
-class FireOnLifeLoss(gym.Wrapper[Any, Any, Any, Any]):
-    """Replaces the action by FIRE in the step after a lost life, to serve the next ball.
-
-    It is outside of AtariPreprocessing, so that FIRE is held for a whole step.
-    """
-
-    def __init__(self, env: Env) -> None:
-        super().__init__(env)
-        self._fire = _meanings(env).index(FIRE)
-        self._lives = 0
-        self._life_lost = False
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start an episode."""
-        observation, info = self.env.reset(seed=seed, options=options)
-        self._lives, self._life_lost = info["lives"], False
-        return observation, info
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Do the action, or FIRE."""
-        answer = self.env.step(self._fire if self._life_lost else action)
-        lives = answer[-1]["lives"]
-        self._life_lost, self._lives = lives < self._lives, lives
-        return answer
 
 
 def atari_envs(config: EnvConfig, game: Game, *, filmed: bool = False) -> ScalarEnvs:
@@ -248,10 +151,13 @@ def atari_envs(config: EnvConfig, game: Game, *, filmed: bool = False) -> Scalar
             grayscale_newaxis=False,
             scale_obs=False,
         )
-        if config.fire_on_life_loss and FIRE in _meanings(env):
+        if config.fire_on_life_loss and FIRE in meanings(env):
             env = FireOnLifeLoss(env)
+        env = wrapped(env, config)
+        _check_actions(env, config)
+        height, width = _screen(env, config)
         env = FrameStackObservation(env, config.frame_stack, padding_type="zero")
-        space = Box(0, 255, (config.screen_size, config.screen_size, config.frame_stack), np.uint8)
+        space = Box(0, 255, (height, width, config.frame_stack), np.uint8)
         return TransformObservation(env, lambda frames: np.moveaxis(frames, 0, 2), space)
 
     frames_per_step = config.frame_skip
@@ -278,14 +184,12 @@ def registered_envs(config: EnvConfig, *, filmed: bool = False) -> ScalarEnvs:
                 for name, value in _QUIET_PYGAME.items():
                     os.environ.setdefault(name, value)
                 env = Filmed(gym.make(spec, render_mode="rgb_array", disable_env_checker=True, **options))
-            env = _as_box(env, config.id)
-            _check_actions(env, config.id)
+            env = _as_box(wrapped(env, config), config)
+            _check_actions(env, config)
         except UserError:
             raise
         except Exception as error:  # the environment's code may raise anything
-            raise UserError(
-                f"The environment env.id={config.id} cannot be made: {_first_line(error)}{_place(error)}."
-            ) from error
+            raise UserError(f"The environment env.id={config.id} cannot be made: {described(error)}.") from error
         return env
 
     return ScalarEnvs(make, config.num_envs, frames_per_step=1, name=config.id)
@@ -305,7 +209,7 @@ def registered_spec(env_id: str) -> gym.envs.registration.EnvSpec:
             importlib.import_module(module)
         except (Exception, SystemExit) as error:  # the user's module may raise anything
             raise UserError(
-                f"The module {module!r} of {env_id!r} cannot be imported: {_first_line(error)}{_place(error)}; "
+                f"The module {module!r} of {env_id!r} cannot be imported: {described(error)}; "
                 "env.id=module:Id-v0 needs a module that Python finds and can run."
             ) from error
     try:
@@ -319,41 +223,44 @@ def registered_spec(env_id: str) -> gym.envs.registration.EnvSpec:
         ) from None
 
 
-def _first_line(error: BaseException) -> str:
-    text = " ".join(str(error).strip().splitlines()[:1])[:200].rstrip(". ")
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+def _called(config: EnvConfig) -> str:
+    """An environment's name for errors, which its wrappers may have caused."""
+    return f"env.id={config.id} in its env.wrappers" if config.wrappers else f"env.id={config.id}"
 
 
-def _place(error: BaseException) -> str:
-    """` (file, line 3)`: the innermost traceback line outside of this module, if any."""
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if frame.filename not in (__file__, importlib.__file__) and not frame.filename.startswith("<frozen")
-    ]
-    return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+def _screen(env: Env, config: EnvConfig) -> tuple[int, int]:
+    """Height and width of the screens of an Atari game, which its wrappers may have changed."""
+    space = env.observation_space
+    if not (isinstance(space, Box) and len(space.shape) == 2 and space.dtype == np.uint8 and min(space.shape) > 0):
+        raise UserError(
+            f"{_called(config)} has the observations {_named(space)}; only grey screens [height, width] of uint8 are "
+            "allowed for an Atari game."
+        )
+    return space.shape[0], space.shape[1]
 
 
-def _as_box(env: Env, env_id: str) -> Env:
+def _as_box(env: Env, config: EnvConfig) -> Env:
     """Flatten observations that are not a Box."""
     if not isinstance(env.observation_space, Box):
         env = FlattenObservation(env)
     space = env.observation_space
     if not isinstance(space, Box):
         raise UserError(
-            f"env.id={env_id} has the observations {_named(space)}; only a Box, or what can be flattened, is allowed."
+            f"{_called(config)} has the observations {_named(space)}; only a Box, or what can be flattened, is allowed."
         )
     if math.prod(space.shape) == 0:
-        raise UserError(f"env.id={env_id} has observations of shape {space.shape}, which hold nothing to learn from.")
+        raise UserError(f"{_called(config)} has observations of shape {space.shape}, which hold nothing to learn from.")
     return env
 
 
-def _check_actions(env: Env, env_id: str) -> None:
+def _check_actions(env: Env, config: EnvConfig) -> None:
     actions = env.action_space
     if not isinstance(actions, Discrete):
-        raise UserError(f"env.id={env_id} has the actions {_named(actions)}; only a Discrete action space is allowed.")
+        raise UserError(
+            f"{_called(config)} has the actions {_named(actions)}; only a Discrete action space is allowed."
+        )
     if not 1 <= actions.n < 2**31:
-        raise UserError(f"env.id={env_id} has {actions.n} actions; 1 to {2**31 - 1} are allowed.")
+        raise UserError(f"{_called(config)} has {actions.n} actions; 1 to {2**31 - 1} are allowed.")
 
 
 def _check_renders(env: Env, env_id: str) -> None:
@@ -370,17 +277,3 @@ def _kept_or_float(space: Box) -> Box:
         return space
     with np.errstate(over="ignore"):  # float64 bounds become infinite
         return Box(space.low.astype(np.float32), space.high.astype(np.float32), dtype=np.float32)
-
-
-def _meanings(env: Env) -> list[Any]:
-    """An environment's names of its actions, as in ALE; empty if it has none."""
-    return getattr(env.unwrapped, "get_action_meanings", list)()
-
-
-def _native_noops(generator: np.random.RandomState, noop_max: int) -> int:
-    """The next draw of C++'s `uniform_int_distribution(0, noop_max - 1)` from `mt19937`, as in libstdc++."""
-    bound = max(noop_max, 1)
-    while True:
-        product = int(generator.randint(0, 2**32, dtype=np.uint32)) * bound
-        if product % 2**32 >= 2**32 % bound:  # Lemire's rejection
-            return product >> 32

@@ -37,7 +37,8 @@ class Outcome(NamedTuple):
     """The result of one step of a simulator, before any reset."""
 
     observations: np.ndarray  # [B, *obs]: the last one if the episode ended
-    rewards: np.ndarray  # [B], raw
+    rewards: np.ndarray  # [B]: what is learned from, raw unless a wrapper of the configuration changes them
+    scores: np.ndarray  # [B]: raw rewards, whose sum is the score of an episode
     terminated: np.ndarray  # [B] bool: game over
     truncated: np.ndarray  # [B] bool: time limit reached, not game over
     lives: np.ndarray  # [B] int; 0 if the environment has none
@@ -161,7 +162,7 @@ class VecEnv:
         actions = self._checked(actions)
         outcome = self._simulator.step(actions)
         self._log.append(actions)
-        self._returns += outcome.rewards
+        self._returns += outcome.scores
         self._lengths += 1
         ended = outcome.terminated | outcome.truncated
         life_lost = (outcome.lives < self._lives) & ~ended
@@ -295,10 +296,11 @@ class VecEnv:
                 observations = self._start(ended | seeded, seeded=seeded)
             if t == len(rows):
                 break
-            observations, rewards, terminated, truncated, self._lives = self._simulator.step(rows[t].astype(np.int32))
-            self._returns += rewards
+            outcome = self._simulator.step(rows[t].astype(np.int32))
+            observations, self._lives = outcome.observations, outcome.lives
+            self._returns += outcome.scores
             self._lengths += 1
-            ended, seeded = terminated | truncated, starts == t + 1
+            ended, seeded = outcome.terminated | outcome.truncated, starts == t + 1
         return observations
 
 

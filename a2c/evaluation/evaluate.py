@@ -14,7 +14,7 @@ from a2c.algorithms.policy import Policy
 from a2c.config import Config, UserError, shown
 from a2c.data.rollout import Episode
 from a2c.envs import VecEnv, atari_game, human_normalized, make_vec_env, published_a2c
-from a2c.evaluation.scores import PROTOCOLS, mean_interval, noops, protocol_name, references
+from a2c.evaluation.scores import PROTOCOLS, mean_interval, noops, protocol_name, references, wrappers
 from a2c.execution.machine import versions
 from a2c.execution.runtime import parts_of, setup, stream_seed
 from a2c.run.checkpoint import Saved, restored_policy
@@ -269,6 +269,7 @@ def _protocol(config: Config, episodes: int, *, is_atari: bool) -> dict[str, Any
         "episode": "whole game, from reset to game over or the time limit",
         "score": "undiscounted sum of raw rewards",
         "episodes_per_env": f"fixed in advance over {min(episodes, MAX_ENVS)} environments",
+        **wrappers(config.env),
     }
     if is_atari:
         env = config.env

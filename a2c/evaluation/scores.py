@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -9,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from a2c.config import EnvConfig
+from a2c.extensions import split_wrapper
 
 RESAMPLES = 10_000
 FEWEST = 5  # games; for normal scores the interval of 2, 3, 4, 5 games covers the mean in 51, 76, 89, 92 % of cases
@@ -56,7 +58,7 @@ class Reference(NamedTuple):
 
 def protocol_name(env: EnvConfig) -> str | None:
     """The name of the protocol that an Atari environment follows, or None if it follows none."""
-    if env.frame_skip != 4:
+    if env.frame_skip != 4 or env.wrappers:
         return None
     named = (name for name, rules in PROTOCOLS.items() if all(getattr(env, key) == rules[key] for key in rules))
     return next(named, None)
@@ -65,6 +67,15 @@ def protocol_name(env: EnvConfig) -> str | None:
 def noops(env: EnvConfig) -> str:
     """How a game of Atari starts, in words: ale-py draws below `noop_max`, and counts the FIRE it begins with."""
     return f"0 to {max(env.noop_max, 1) - 1} frames, drawn evenly, a FIRE counted"
+
+
+def wrappers(env: EnvConfig) -> dict[str, str]:
+    """What a protocol says of the wrappers around each environment, if there are any."""
+    if not env.wrappers:
+        return {}
+    entries = map(split_wrapper, env.wrappers)
+    listed = ", ".join(f"{name} {json.dumps(of)}" if of else name for name, of in entries)
+    return {"wrappers": f"{listed}; the score is of the rewards inside them"}
 
 
 def references(scores: Mapping[str, float], protocol: str | None, policy: str) -> tuple[Reference, ...]:

@@ -12,7 +12,7 @@ from typing import Any
 from a2c.algorithms.policy import Shown
 from a2c.config import EnvConfig, cut, dump_config
 from a2c.envs import action_names, atari_game
-from a2c.evaluation.scores import noops
+from a2c.evaluation.scores import noops, wrappers
 from a2c.execution.machine import versions
 from a2c.reading import open_regular
 from a2c.run.checkpoint import Saved
@@ -62,7 +62,10 @@ def make_card(
             "value": {"dtype": "float32", "shape": ["N"]},
         },
         "actions": action_names(config.env),
-        "observation": atari_preprocessing(config.env, game.rom) if game else {"as": f"{config.env.id} gives it"},
+        "observation": {
+            **(atari_preprocessing(config.env, game.rom) if game else {"as": f"{config.env.id} gives it"}),
+            **wrappers(config.env),
+        },
         "checks": list(checks),
         "files": {str(file.relative_to(folder)): _sha256(file) for file in sorted(folder.rglob("*")) if file.is_file()},
         "checkpoint": {"file": saved.path.name, "sha256": _sha256(saved.path)},
@@ -139,7 +142,7 @@ def markdown(card: Mapping[str, Any]) -> str:
 def observation_code(card: Mapping[str, Any]) -> str:
     """Python code that makes the first observations of the card's game, or zeros if it is not an Atari game."""
     spec, seen = card["input"]["observations"], card["observation"]
-    if "rom" not in seen:
+    if "rom" not in seen or "wrappers" in seen:
         shape = (1, *spec["shape"][1:])
         return f"import numpy as np\n\nobservations = np.zeros({shape}, np.{spec['dtype']})  # put yours here\n"
     return f"""import numpy as np

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from a2c.config import Config, UserError, env_slug
 from a2c.execution.cluster import LAUNCHED
-from a2c.extensions import naming
+from a2c.extensions import check_trusted, is_extension, naming, wrapper_names
 from a2c.games import canonical_id
 from a2c.run.checkpoint import BEST, DamagedCheckpointError, Saved, read_checkpoint, step_file, step_files, step_names
 from a2c.run.files import check_exists
@@ -74,14 +74,15 @@ def find_runs(path: Path) -> list[Path]:
 
 
 def check_trust(saved: Saved, env_id: str | None) -> None:
-    """Check that a checkpoint is of the named environment, and that the user named it if it is code.
+    """Check that a checkpoint is of the named environment, and that the user named all of it that is code.
 
     Args:
         saved: a checkpoint, perhaps a stranger's.
         env_id: the environment that the user named, if any.
 
     Raises:
-        UserError: if `env_id` is not that of the checkpoint, or the checkpoint's is `module:Id` and was not named.
+        UserError: if `env_id` is not that of the checkpoint; or the checkpoint's is `module:Id` and was not named, or
+            its network or a wrapper is `module:Name` and was not.
     """
     stored = saved.config.env.id
     if env_id is None and ":" in stored:
@@ -92,6 +93,10 @@ def check_trust(saved: Saved, env_id: str | None) -> None:
     named = stored if env_id is None else canonical_id(env_id)
     if named != stored and (":" in stored or env_slug(named) != env_slug(stored)):
         raise UserError(f"{saved.path} was trained on {stored}, not on {env_id}; leave --env out, or name that.")
+    if is_extension(model := saved.config.model.name):
+        check_trusted(model, "model")
+    for name in wrapper_names(saved.config.env.wrappers):
+        check_trusted(name, "wrapper")
 
 
 def resume_command(run_dir: Path, config: Config) -> str:
@@ -105,5 +110,5 @@ def resume_command(run_dir: Path, config: Config) -> str:
 
 def command_for(command: str, run_dir: Path, config: Config) -> str:
     """A command on a run as it is typed, naming the user's own code if the run has any."""
-    own = naming(config.env.id, config.algorithm.name, config.model.name)
+    own = naming(config.env.id, config.algorithm.name, config.model.name, config.env.wrappers)
     return f"a2c {command} {shlex.join([str(run_dir), *own])}"

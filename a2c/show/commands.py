@@ -51,7 +51,8 @@ def watch_command(run: Run) -> str:
 
 
 def _naming(run: Run) -> list[str]:
-    return naming(*(str(run.settings.get(key)) for key in ("env.id", "algorithm.name", "model.name")))
+    env, algorithm, model = (str(run.settings.get(key)) for key in ("env.id", "algorithm.name", "model.name"))
+    return naming(env, algorithm, model, run.settings.get("env.wrappers"))
 
 
 def _yaml(value: Any) -> str:

@@ -28,7 +28,7 @@ class Step(NamedTuple):
 
     observation: np.ndarray  # [*obs]: what the network acted on
     action: int
-    reward: float  # raw
+    reward: float  # as it is learned from, before its sign is taken
     score: float  # sum of the raw rewards, this one included
     lives: int  # after the step; 0 if the environment has none
     life_lost: bool  # and the game continues
@@ -72,7 +72,7 @@ def replay(env: ScalarEnvs, game: PlayedGame) -> Iterator[Step]:
     score = 0.0
     for t, action in enumerate(game.actions.tolist(), start=1):
         outcome = env.step(np.array([action], np.int32))
-        score += float(outcome.rewards[0])
+        score += float(outcome.scores[0])
         ended = bool(outcome.terminated[0] | outcome.truncated[0])
         _check_same(game, t, score, ended=ended)
         yield Step(
