@@ -192,7 +192,7 @@ def watchable(factory: pytest.TempPathFactory, env_id: str, **sections: Any) -> 
     from a2c.run.training import train  # imports TensorFlow: most files do without it here
 
     folder = factory.mktemp("watchable") / "run"
-    sections = {"total_env_steps": 64, "logging": {"tensorboard": False}, **sections}
+    sections = {"total_env_steps": 64, "logging": {"trackers": []}, **sections}
     env = {"id": env_id, **sections.pop("env", {})}
     train(small_config(env=env, **sections), folder)
     return folder

@@ -15,7 +15,7 @@ from a2c.run.lookup import find_checkpoint
 from a2c.run.training import train
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-TINY = ["--env", "Catch", "--steps", 512, "--quiet", "--set", "logging.tensorboard=false"]
+TINY = ["--env", "Catch", "--steps", 512, "--quiet", "--set", "logging.trackers=[]"]
 OWN = {"algorithm": ("reinforce", "Reinforce"), "model": ("network", "build")}
 
 

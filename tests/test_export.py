@@ -59,7 +59,7 @@ def config_of(network: str, pixels: str = "scaled", precision: str = "float32", 
     values = {
         "total_env_steps": 32,
         "optimizer": {"name": "adam", "learning_rate": 0.01},
-        "logging": {"tensorboard": False},
+        "logging": {"trackers": []},
         "runtime": {"precision": precision, "mode": "eager"},  # nothing is traced, which takes seconds
         **sections,
         "model": {"pixels": pixels, **sections.get("model", {})},

@@ -249,7 +249,7 @@ def room_for(size: int) -> Iterator[None]:
 
 def test_a_full_disk_stops_the_run_with_its_checkpoints_whole(run_cli, run_dir):
     """The metrics outgrow the room there is, and the run goes on when there is more."""
-    command = [*SMALL_CHAIN, *SAVING_OFTEN, "--set", "logging.tensorboard=false", "--run-dir", run_dir]
+    command = [*SMALL_CHAIN, *SAVING_OFTEN, "--set", "logging.trackers=[]", "--run-dir", run_dir]
     with room_for(14_000):
         done = run_cli(*command)
     assert_one_sentence(done, 2, "cannot be written", "File too large", f"a2c resume {run_dir}")

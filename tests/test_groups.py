@@ -415,8 +415,8 @@ from conftest import small_config
 from a2c.execution.runtime import parts_of
 from a2c.run.training import train
 a2c.execution.runtime.allowed_cores = lambda: 2
-wide = small_config(env={"num_envs": 16}, total_env_steps=128, logging={"tensorboard": False})
-small = small_config(env={"id": "Catch"}, total_env_steps=128, logging={"tensorboard": False})
+wide = small_config(env={"num_envs": 16}, total_env_steps=128, logging={"trackers": []})
+small = small_config(env={"id": "Catch"}, total_env_steps=128, logging={"trackers": []})
 for name, config in ORDER:
     print(parts_of(config))
     train(config, name, warn=lambda sentence: print(sentence.partition(": ")[0]))

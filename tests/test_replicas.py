@@ -136,7 +136,7 @@ def test_a_mirrored_run_is_trained_resumed_and_evaluated(tmp_path, run_cli):
         )
 
     train = ["train", "--env", "Catch", "--strategy", "mirrored", "--set", "runtime.replicas=2", "-q"]
-    train += ["--set", "logging.tensorboard=false"]
+    train += ["--set", "logging.trackers=[]"]
     for name, steps in (("whole", 5_000), ("cut", 2_000)):
         done = a2c(*train, "--steps", str(steps), "--run-dir", name)
         assert (done.returncode, done.stderr) == (0, "")
@@ -146,7 +146,7 @@ def test_a_mirrored_run_is_trained_resumed_and_evaluated(tmp_path, run_cli):
     assert whole.name == cut.name
     with np.load(whole) as a, np.load(cut) as b:
         assert [key for key in a if key != "meta" and a[key].tobytes() != b[key].tobytes()] == []
-    other = ["train", "--env", "Catch", "--set", "logging.tensorboard=false", "--run-dir", "cut", "--auto-resume"]
+    other = ["train", "--env", "Catch", "--set", "logging.trackers=[]", "--run-dir", "cut", "--auto-resume"]
     other = run_cli(*other, cwd=tmp_path)
     assert other.returncode == 2
     assert "was started with runtime.replicas=2, not 0" in other.stderr

@@ -151,7 +151,7 @@ def small(updates: int) -> Config:
             "env": {"id": "Bandit", "num_envs": 4},
             "model": {"name": "mlp", "hidden_sizes": [4]},
             "algorithm": {"name": "dqn", "learning_starts": 20, "replay_capacity": 100, "prioritised": True},
-            "logging": {"tensorboard": False},
+            "logging": {"trackers": []},
             "checkpoint": {"every_updates": 3},
         },
         where="test",

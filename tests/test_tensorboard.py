@@ -178,5 +178,5 @@ def test_histograms_change_no_bit_of_a_run(tmp_path):
 
 
 def test_histograms_without_tensorboard_are_a_mistake():
-    with pytest.raises(UserError, match=r"logging\.histograms=true needs logging\.tensorboard=true"):
-        small_config(logging={"histograms": True, "tensorboard": False})
+    with pytest.raises(UserError, match=r"logging\.histograms=true needs tensorboard in logging\.trackers"):
+        small_config(logging={"histograms": True, "trackers": []})

@@ -196,7 +196,7 @@ def test_resuming_a_finished_run_does_nothing(run_dir):
 
 @pytest.mark.integration
 def test_it_is_told_where_the_bits_may_be_others(run_dir, monkeypatch):
-    config, told = small_config(env={"id": "Catch"}, total_env_steps=32, logging={"tensorboard": False}), []
+    config, told = small_config(env={"id": "Catch"}, total_env_steps=32, logging={"trackers": []}), []
 
     def go_on(updates: int) -> list[str]:
         told.clear()
@@ -338,7 +338,7 @@ def test_memory_does_not_grow_with_updates(run_dir):
     env = {"id": "Catch", "screen_size": 84, "num_envs": 8}
     model = {"conv_layers": [[4, 8, 8]]}
     config = small_config(
-        env=env, model=model, algorithm={"rollout_length": 16}, total_env_steps=128 * 10, logging={"tensorboard": False}
+        env=env, model=model, algorithm={"rollout_length": 16}, total_env_steps=128 * 10, logging={"trackers": []}
     )
     train(config, run_dir)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

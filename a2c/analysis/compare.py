@@ -35,7 +35,7 @@ from a2c.execution.runtime import INEXACT_PASSES
 from a2c.run.files import make_folder, remove, write_atomically
 from a2c.run.view import View
 
-FORCED = {"evaluation.episodes": 0, "logging.tensorboard": False}  # they cost time and do not affect the comparison
+FORCED = {"evaluation.episodes": 0, "logging.trackers": []}  # they cost time and do not affect the comparison
 DEFAULT = "catch-rmsprop"  # the preset of compare_modes
 PARTS = ("where", "why", "growth", "convergence")
 WHY_UPDATES = 5

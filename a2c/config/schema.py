@@ -201,21 +201,39 @@ class RuntimeConfig(Section):
         return self
 
 
+TrackerName = Literal["tensorboard", "wandb", "mlflow"]
+
+
+def _once(names: tuple[TrackerName, ...]) -> tuple[TrackerName, ...]:
+    """Each name once, in the order given."""
+    return tuple(dict.fromkeys(names))
+
+
 class LoggingConfig(Section):
     """The line of metrics."""
 
     every_updates: PositiveInt = 100
     """Updates between two lines of metrics."""
-    tensorboard: bool = True
-    """Write the lines for TensorBoard too."""
+    trackers: Annotated[tuple[TrackerName, ...], Field(max_length=3), AfterValidator(_once)] = ("tensorboard",)
+    """Where the lines can be looked at: TensorBoard, Weights & Biases, MLflow; see docs/seeing.md."""
     histograms: bool = False
     """Of all weights, in TensorBoard, at every line: some 0.03 s for the 1.7 M weights of nature."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _from_a_truth_value(cls, values: Any) -> Any:
+        """Read what older files have, `tensorboard: true`; trackers that are given win."""
+        if not isinstance(values, dict) or not isinstance(values.get("tensorboard"), bool):
+            return values
+        rest = {key: value for key, value in values.items() if key != "tensorboard"}
+        return {"trackers": ["tensorboard"] if values["tensorboard"] else [], **rest}
+
     @model_validator(mode="after")
     def _histograms_go_to_tensorboard(self) -> LoggingConfig:
-        if self.histograms and not self.tensorboard:
+        if self.histograms and "tensorboard" not in self.trackers:
             raise ValueError(
-                "logging.histograms=true needs logging.tensorboard=true, which shows them; set that, or leave it out"
+                "logging.histograms=true needs tensorboard in logging.trackers, which shows them; add that, or leave "
+                "histograms out"
             )
         return self
 
@@ -241,7 +259,7 @@ class EvaluationConfig(Section):
     greedy: bool = False
     """Take the most probable action; the published A2C scores are of the sampled policy."""
     video: bool = True
-    """Show the start of the median game in TensorBoard, if the environment has pictures."""
+    """Show the start of the median game in the trackers, if the environment has pictures."""
 
 
 def _of_its_name(value: Any) -> Any:

@@ -74,7 +74,7 @@ def try_writing(folder: Path) -> None:
 
 def _check_links(run_dir: Path) -> None:
     """Check that the folders inside a run's folder do not lead out of it; the run's folder itself may be a link."""
-    for name in ("checkpoints", "incidents", "memory"):
+    for name in ("checkpoints", "incidents", "memory", "wandb"):
         if (run_dir / name).is_symlink():
             raise UserError(
                 f"{run_dir / name} is a link; a run writes into its own folder only, so put a folder there."
@@ -210,7 +210,7 @@ def new_folder(path: Path) -> Iterator[Path]:
         OSError: if it cannot be written, or `path` exists and is not an empty folder.
     """
     temporary = path.with_name(f".{path.name}.tmp")
-    _clear(temporary)  # of a killed process; if it is a link, the next line raises
+    remove_folder(temporary)  # of a killed process; if it is a link, the next line raises
     temporary.mkdir()
     try:
         yield temporary
@@ -218,7 +218,7 @@ def new_folder(path: Path) -> Iterator[Path]:
             _sync(entry)
         temporary.rename(path)
     except BaseException:
-        _clear(temporary)
+        remove_folder(temporary)
         raise
     _sync(path.parent)
 
@@ -263,7 +263,8 @@ def made_folder(path: Path, *, below: Path | None = None) -> Iterator[None]:
         raise
 
 
-def _clear(folder: Path) -> None:
+def remove_folder(folder: Path) -> None:
+    """Remove a folder and all in it, as far as that is possible; a link in its place stays."""
     with suppress(RecursionError):  # a stranger's may be a thousand folders deep
         shutil.rmtree(folder, ignore_errors=True)
 

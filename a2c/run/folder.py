@@ -16,11 +16,12 @@ from a2c.execution.machine import versions
 from a2c.execution.replicas import Replicas, from_text, to_text
 from a2c.run.checkpoint import Saved
 from a2c.run.files import check_folder, check_new, make_folder, write_atomically
+from a2c.run.follower import check_installed
 from a2c.run.lock import FolderLock
 from a2c.run.lookup import find_checkpoint, resume_command
 
 # settings that may change on resume
-FREE_KEYS = ("total_env_steps", "optimizer.on_nan", "runtime.cluster_wait_minutes")
+FREE_KEYS = ("total_env_steps", "optimizer.on_nan", "runtime.cluster_wait_minutes", "logging.trackers")
 
 
 def begin(
@@ -35,6 +36,7 @@ def begin(
 
     def look() -> dict[str, np.ndarray]:
         check_folder(run_dir, resume=resume)
+        check_installed(config)
         if not resume:
             return {}
         if (run_dir / "checkpoints").is_dir():  # else there is nothing to lock

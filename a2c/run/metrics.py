@@ -21,7 +21,8 @@ from google.protobuf.message import DecodeError
 from a2c.algorithms.section import AlgorithmSection, Metric
 from a2c.config import Config, dotted, dump_config
 from a2c.reading import is_regular, open_regular, read_lines
-from a2c.run.files import create, remove, reopen, replacing
+from a2c.run.files import create, make_folders, remove, reopen, replacing, write_atomically
+from a2c.run.follower import Follower, followed, game_file
 from a2c.run.logs import parsed
 
 _EVENTS = "events.out.tfevents"
@@ -123,6 +124,7 @@ GROUPS = {
     "time": ("steps_per_second", "seconds", "frames"),
 }
 EVALUATION = "evaluation"  # the group of whole games played beside training
+EVALUATED = ("mean", "median", "standard_error", "human_normalized")  # the scalars of an evaluation
 # the columns beside the configuration in TensorBoard's table of runs
 SCORES = ("rollout/episode_return_mean", f"{EVALUATION}/mean")
 
@@ -250,16 +252,31 @@ class Writers:
         run_dir: holds `metrics.jsonl`, `evaluations.jsonl` and TensorBoard's event files.
         config: of the run; its section `logging` says what is written.
         counters: those the run resumes from, or fresh ones; what was written beyond them is dropped.
+        warn: called with a sentence if an experiment tracker fails.
     """
 
-    def __init__(self, run_dir: Path, config: Config, counters: Counters) -> None:
+    def __init__(
+        self,
+        run_dir: Path,
+        config: Config,
+        counters: Counters,
+        warn: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self.run_dir = run_dir
         self.histograms = config.logging.histograms
         self.tags = tensorboard_tags(config.algorithm)
         self.metrics = JsonlWriter(run_dir / "metrics.jsonl", env_steps=counters.env_steps)
         self.evaluations = JsonlWriter(run_dir / "evaluations.jsonl", env_steps=counters.evaluated)
         self.events = None
-        if config.logging.tensorboard:
+        if "tensorboard" in config.logging.trackers:
             self.events = TensorBoardWriter(run_dir, config, env_steps=counters.env_steps, evaluated=counters.evaluated)
+        evaluated = {name: f"{EVALUATION}/{name}" for name in EVALUATED}
+        self.followers = [Follower(name, run_dir, config, self.tags, evaluated, warn) for name in followed(config)]
+
+    @property
+    def show_games(self) -> bool:
+        """Whether a game of an evaluation is looked at anywhere."""
+        return self.events is not None or bool(self.followers)
 
     def write(self, record: Record, weights: Callable[[], Mapping[str, np.ndarray]] = dict) -> None:
         """Write a line of metrics and, if configured, histograms of the weights; else the weights are not read."""
@@ -270,18 +287,24 @@ class Writers:
         if self.events and self.histograms:
             arrays = {f"weights/{name}": array for name, array in weights().items()}
             self.events.write_histograms(record.env_steps, arrays)
+        for follower in self.followers:
+            follower.check()
 
     def write_evaluation(self, result: Mapping[str, Any], game: tuple[bytes, int, int] | None = None) -> None:
         """Write a line of an evaluation; its summary numbers become scalars.
 
         Args:
             result: the values of an `EvalResult`.
-            game: one of its games, for TensorBoard: an encoded image, its width and its height.
+            game: one of its games: an encoded image, its width and its height.
         """
+        if game is not None and self.followers:
+            file = game_file(self.run_dir, result["env_steps"])
+            with suppress(OSError):  # the run does not need it
+                make_folders(file.parent, below=self.run_dir)
+                write_atomically(file, game[0], below=self.run_dir)
         self.evaluations.write(result)
         if self.events:
-            names = ("mean", "median", "standard_error", "human_normalized")
-            self.events.write(result["env_steps"], {f"{EVALUATION}/{name}": result[name] for name in names})
+            self.events.write(result["env_steps"], {f"{EVALUATION}/{name}": result[name] for name in EVALUATED})
             if game is not None:
                 self.events.write_image(result["env_steps"], f"{EVALUATION}/game", *game)
 
@@ -294,10 +317,13 @@ class Writers:
     def __enter__(self) -> Writers:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         for file in (self.metrics, self.evaluations, self.events):
             if file:
                 file.close()
+        if kind is None or issubclass(kind, Exception):  # a second signal does not wait
+            for follower in self.followers:
+                follower.finish()
 
 
 def _lines(path: Path) -> Iterator[bytes]:

@@ -85,7 +85,8 @@ def train(
         callbacks: told of the run's progress; they may stop or save it, see `run.callbacks`.
         resume: continue from the latest undamaged checkpoint of `run_dir`, with the same bits as if never stopped.
         progress: shows the run to the user; nothing by default.
-        warn: called with a sentence for each damaged checkpoint that is skipped, and if the run is not exact.
+        warn: called with a sentence for each damaged checkpoint that is skipped, if the run is not exact, and for each
+            experiment tracker that fails.
 
     Raises:
         UserError: if the folder, the environment or the checkpoint does not allow it, another process works in the
@@ -106,7 +107,7 @@ def train(
         check_agreement(replicas, config, versions())
         run = Run(run_dir, config, replicas, stop, *_build(config, saved, replicas, stack), callbacks)
         run.start(saved, init_from, lock, warn)
-        run.open_files(stack, is_new=saved is None)
+        run.open_files(stack, warn, is_new=saved is None)
         run.say_what_is_not_exact(saved, warn)
         with run.watched(progress):
             run.loop()
@@ -237,14 +238,14 @@ class Run:
                 f"start new games, and the run continues{forgets}, but not exactly."
             )
 
-    def open_files(self, stack: ExitStack, *, is_new: bool) -> None:
+    def open_files(self, stack: ExitStack, warn: Warn, *, is_new: bool) -> None:
         """Save a new run first, so that it can be resumed whenever it is killed; then open the files it writes."""
         with saving(self.run_dir, self.config):
             if is_new:
                 self.checkpoints.save()
             if self.replicas.is_chief:
                 write_config(self.run_dir, self.config, self.checkpoints.init_from)
-                self.writers = stack.enter_context(Writers(self.run_dir, self.config, self.counters))
+                self.writers = stack.enter_context(Writers(self.run_dir, self.config, self.counters, warn))
 
     @contextmanager
     def watched(self, progress: Progress | None) -> Iterator[None]:

@@ -36,7 +36,7 @@ def config_of(algorithm: dict, **sections: object) -> Config:
     values = {
         "env": {"id": "Bandit", "num_envs": 4},
         "model": {"name": "mlp", "conv_layers": None, "hidden_sizes": [8]},
-        "logging": {"every_updates": 1, "tensorboard": False},
+        "logging": {"every_updates": 1, "trackers": []},
         "checkpoint": {"every_updates": 2},
         **sections,
     }
@@ -339,7 +339,7 @@ def test_the_bandit_is_learned(run_dir):
     config, _ = load_config(
         env_id="Bandit",
         config="catch-a3c",
-        assignments=["model.name=mlp", "algorithm.actors=2", "logging.tensorboard=false"],
+        assignments=["model.name=mlp", "algorithm.actors=2", "logging.trackers=[]"],
         overrides={"total_env_steps": 15_000},
     )
     assert train(config, run_dir).counters.return_mean > 0.65

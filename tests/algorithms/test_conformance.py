@@ -44,7 +44,7 @@ def config(name: str, mode: str = "graph", updates: int = 4, **sections: Any) ->
         "algorithm": {"name": name, "rollout_length": 16, **soon(name)},
         "optimizer": {"name": "adam", "learning_rate": 0.01},
         "runtime": {"mode": mode},
-        "logging": {"every_updates": 1, "tensorboard": False},
+        "logging": {"every_updates": 1, "trackers": []},
         **sections,
     }
     return build_config(values, where="test")

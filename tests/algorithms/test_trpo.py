@@ -477,7 +477,7 @@ def catch(total_env_steps: int, **runtime: Any):
         "model": CONV,
         "algorithm": {"name": "trpo", "rollout_length": 16, "value_minibatches": 4, "value_epochs": 1},
         "optimizer": {"name": "adam"},
-        "logging": {"every_updates": 1, "tensorboard": False},
+        "logging": {"every_updates": 1, "trackers": []},
         "runtime": runtime,
     }
     return build_config(values, where="test")

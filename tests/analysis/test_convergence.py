@@ -21,7 +21,7 @@ from a2c.run.training import train
 BANDIT = {
     "env": {"id": "Bandit", "num_envs": 4},
     "algorithm": {"rollout_length": 8},
-    "logging": {"every_updates": 1, "tensorboard": False},
+    "logging": {"every_updates": 1, "trackers": []},
     "evaluation": {"episodes": 0},
     "runtime": {"threads": 0},
     "total_env_steps": 320,

@@ -22,7 +22,7 @@ def a2c(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_each_seed_is_trained_as_alone_and_what_is_finished_is_not_trained_again(tmp_path):
-    config = small_config(env={"id": "Catch"}, logging={"tensorboard": False})
+    config = small_config(env={"id": "Catch"}, logging={"trackers": []})
     place, folder = InProcess(), tmp_path / "all"
     found = train_seeds(config, range(3, 5), folder, jobs=1, place=place, view=View())
     assert [(result.seed, result.run_dir, result.env_steps) for result in found] == [

@@ -170,7 +170,7 @@ def test_an_environment_that_cannot_draw_is_told_and_stops_no_training(monkeypat
         "a2c: The environment cannot be drawn: RuntimeError: out of paint (drawn.py, line "
     )
     assert list(tmp_path.iterdir()) == []
-    judged = {"evaluation": {"episodes": 1}, "logging": {"tensorboard": True}}
+    judged = {"evaluation": {"episodes": 1}, "logging": {"trackers": ["tensorboard"]}}
     config = small_config(env={"id": "drawn:Drawn-v0"}, model={"name": "mlp", "conv_layers": None}, **judged)
     train(config.model_copy(update={"total_env_steps": 64}), tmp_path / "run")
 
