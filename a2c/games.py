@@ -12,8 +12,8 @@ TOYS = {"Catch": "a2c/Catch-v0", "Bandit": "a2c/Bandit-v0", "Chain": "a2c/Chain-
 
 # Pong, ALE/Pong-v5, ale_py:ALE/Pong-v5, Pong-v4, PongNoFrameskip-v4, PongDeterministic-v0, ...
 _ID = re.compile(
-    r"(?P<ale>(?:ale_py:)?(?:ALE/)?)(?P<game>[a-z0-9_ ]+?)(?:(?P<frames>NoFrameskip|Deterministic)?-v(?P<v>[045]))?",
-    re.IGNORECASE,
+    r"(?P<module>ale_py:)?(?P<ale>ALE/)?(?P<game>[A-Za-z0-9_ ]+?)"
+    r"(?:(?P<frames>NoFrameskip|Deterministic)?-v(?P<v>[045]))?"
 )
 
 
@@ -23,6 +23,7 @@ class Game(NamedTuple):
     name: str  # SpaceInvaders
     rom: str  # space_invaders
     num_actions: int  # of the minimal action set
+    legacy_ids: bool  # whether Gymnasium has it as -v0 and -v4 too
     random: float | None  # mean score of a random player, if published
     human: float | None  # mean score of a human player, if published
 
@@ -57,10 +58,11 @@ def atari_game(env_id: str) -> Game | None:
     """The game of an id, or None if there is none.
 
     `Pong`, `pong`, `ALE/Pong-v5`, `Pong-v4` and `PongNoFrameskip-v4` are one game; so are `SpaceInvaders` and
-    `space_invaders`.
+    `space_invaders`. An id with more than a name must be one of Gymnasium's, or a `Deterministic` one of Gym's.
     """
     match = _ID.fullmatch(env_id)
-    return _games().get(_key(match["game"])) if match else None
+    game = _games().get(_key(match["game"])) if match else None
+    return game if match and game and (_is_short(match) or _is_registered(match, game)) else None
 
 
 def canonical_id(env_id: str) -> str:
@@ -73,18 +75,15 @@ def canonical_id(env_id: str) -> str:
 def gymnasium_id(env_id: str) -> GymnasiumId | None:
     """What an Atari id of Gymnasium means; None for a short name such as `Pong`, and for what is no game."""
     match, game = _ID.fullmatch(env_id), atari_game(env_id)
-    if match is None or game is None or not (match["ale"] or match["v"]):
+    if match is None or game is None or _is_short(match):
         return None
-    sticky = 0.0 if match["v"] == "4" else 0.25
-    flavour = (match["frames"] or "").lower()
-    if flavour == "deterministic":
+    if match["ale"]:
+        return GymnasiumId(0.25, 4, "4")
+    sticky = 0.25 if match["v"] == "0" else 0.0
+    if match["frames"] == "Deterministic":
         skip = 3 if game.rom == "space_invaders" else 4  # 4 hides its shots, which flicker
         return GymnasiumId(sticky, skip, f"{skip}")
-    if flavour == "noframeskip":
-        return GymnasiumId(sticky, None, "1")
-    if match["v"] in ("0", "4"):
-        return GymnasiumId(sticky, None, "2 to 4, drawn at random")
-    return GymnasiumId(sticky, 4, "4")
+    return GymnasiumId(sticky, None, "1" if match["frames"] else "2 to 4, drawn at random")
 
 
 def is_ram_id(env_id: str) -> bool:
@@ -109,7 +108,13 @@ def published_a2c(game: Game) -> dict[str, float]:
 def _games() -> dict[str, Game]:
     scores = {row["rom"]: (float(row["random"]), float(row["human"])) for row in _rows("atari_scores.csv")}
     found = (
-        Game(row["game"], row["rom"], int(row["num_actions"]), *scores.get(row["rom"], (None, None)))
+        Game(
+            row["game"],
+            row["rom"],
+            int(row["num_actions"]),
+            row["legacy_ids"] == "1",
+            *scores.get(row["rom"], (None, None)),
+        )
         for row in _rows("atari_games.csv")
     )
     return {_key(game.name): game for game in found}
@@ -118,6 +123,20 @@ def _games() -> dict[str, Game]:
 def _rows(table: str) -> list[dict[str, str]]:
     lines = files("a2c").joinpath(table).read_text(encoding="utf-8").splitlines()
     return list(csv.DictReader(line for line in lines if not line.startswith("#")))
+
+
+def _is_short(match: re.Match[str]) -> bool:
+    """Whether an id is only a name."""
+    return not (match["module"] or match["ale"] or match["v"])
+
+
+def _is_registered(match: re.Match[str], game: Game) -> bool:
+    """Whether ale_py registers an id (without a version: the newest), or Gym did up to 0.26."""
+    if match["game"] != game.name:
+        return False
+    if match["ale"]:
+        return match["frames"] is None and match["v"] in ("5", None)
+    return game.legacy_ids and match["v"] in ("0", "4", None)
 
 
 def _key(name: str) -> str:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from a2c.config import Config, EnvConfig, UserError, all_keys, build_config, dump_config, load_config
-from a2c.config.loading import MOST_MISTAKES
+from a2c.config.messages import MOST_MISTAKES
 from a2c.envs import make_vec_env
 
 SECTIONS = sorted({key.split(".")[0] for key in all_keys() if "." in key})

@@ -22,7 +22,7 @@ from a2c.config import (
     preset_names,
 )
 from a2c.config.explain import explained
-from a2c.config.loading import MOST_MISTAKES
+from a2c.config.messages import MOST_MISTAKES
 
 STABLE_KEYS = """seed total_env_steps env.id env.backend env.num_envs env.sticky_action_probability
 env.cut_on_life_loss algorithm.rollout_length algorithm.gamma algorithm.gae_lambda algorithm.entropy_coef
@@ -302,6 +302,21 @@ def test_all_mistakes_of_a_file_are_told_at_once_each_a_single_time(tmp_path):
     file.write_text("".join(f"x{i}: 0\n" for i in range(MOST_MISTAKES + 3)))
     with pytest.raises(UserError, match=r"\(and 3 more\)$"):
         load_config(config=file)
+
+
+def test_all_mistakes_of_assignments_are_told_at_once():
+    wrong = ["nothing", "optimizer.lr=1", "seeds=2", "env=3", "algorithm.gamma=2", "optimizer.rho=0.5"]
+    with pytest.raises(UserError) as error:
+        load_config(config="catch", assignments=wrong)
+    told = str(error.value)
+    places = [
+        told.index(text) for text in ("--set 'nothing' is", "'optimizer.lr'", "'seeds'", "env is a", "gamma=2 is")
+    ]
+    assert places == sorted(places)
+    assert "rho" not in told
+    assert told.count("`a2c config` lists all keys.") == 1
+    with pytest.raises(UserError, match=r"^There is no key 'k0'\. .*\(and 3 more\)$"):
+        load_config(assignments=[f"k{i}=0" for i in range(MOST_MISTAKES + 3)])
 
 
 def test_what_a_merge_brings_may_be_overridden(tmp_path):

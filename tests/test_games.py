@@ -33,10 +33,41 @@ def test_all_names_of_a_game_mean_the_same(env_id: str, name: str) -> None:
     assert game is not None and game.name == name
 
 
+@pytest.mark.parametrize(
+    "env_id",
+    [
+        "ALE/PongNoFrameskip-v5",
+        "ALE/Pong-v4",
+        "ale_py:PongNoFrameskip-v5",
+        "Pong-v5",
+        "pong-v4",
+        "ALE/pong-v5",
+        "Pong-RAM-v4",
+        "Tetris-v4",
+        "ALE/PongDeterministic-v4",
+    ],
+)
+def test_what_gymnasium_does_not_know_is_refused(env_id: str) -> None:
+    gym.register_envs(ale_py)
+    with pytest.raises(gym.error.Error):
+        gym.spec(env_id.removeprefix("ale_py:"))
+    assert atari_game(env_id) is None
+    with pytest.raises(UserError, match=rf"^There is no environment '{env_id}' .* Did you mean (Pong|Tetris)"):
+        check_env(env_id)
+
+
+def test_an_id_without_its_version_is_the_newest() -> None:
+    assert gymnasium_id("ALE/Pong") == gymnasium_id("ALE/Pong-v5") != gymnasium_id("Pong-v4")
+    assert gymnasium_id("ale_py:Pong") == gymnasium_id("Pong-v4")
+
+
 def test_an_id_means_what_gymnasium_says_of_it() -> None:
     gym.register_envs(ale_py)
     specs = [spec for spec in gym.registry.values() if str(spec.entry_point) == "ale_py.env:AtariEnv"]
     assert len(specs) > 300
+    assert {spec.id[:-3] for spec in specs if spec.id.endswith("-v4")} == {
+        f"{game.name}{frames}" for game in games() if game.legacy_ids for frames in ("", "NoFrameskip")
+    }
     for spec in specs:
         env, own = EnvConfig(id=spec.id), gymnasium_id(spec.id)
         assert own is not None

@@ -92,12 +92,13 @@ class Request:
     place: Place = MACHINE  # where they run
     folder: Path | None = None
     view: View = field(default_factory=View)
+    tell: Callable[[str], None] = lambda text: None  # see `load_config`; told the same by every arm
 
     def load(self, *, env: str | None = None, config: str | None = None, **overrides: Any) -> Config:
         """A configuration with everything that only costs time switched off."""
         values = {**self.overrides, **overrides, **FORCED}
         config = self.config if config is None else config
-        return load_config(config=config, env_id=env, overrides=values, assignments=self.assignments)[0]
+        return load_config(config=config, env_id=env, overrides=values, assignments=self.assignments, tell=self.tell)[0]
 
 
 def compare_modes(request: Request, parts: Sequence[str] = PARTS) -> Comparison:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -153,6 +154,7 @@ def compare(
                 place=place,
                 folder=out_dir,
                 view=fast("a2c.run.view").ConsoleView(out),
+                tell=cache(say),  # so that each sentence is printed once
             )
             if eager:
                 result = comparing.compare_modes(request, [part.value for part in only or ComparisonPart])

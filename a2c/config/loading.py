@@ -6,7 +6,8 @@ Later sources win: the default in `schema`, the preset or file, the command line
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from pydantic_core import ErrorDetails
 
 from a2c.algorithms.section import AlgorithmSection
 from a2c.algorithms.sections import DEFAULT, SECTIONS, section_named
-from a2c.config.messages import allowed, nearest, shown
+from a2c.config.messages import LIST_KEYS, MOST_MISTAKES, allowed, joined, nearest, shown
 from a2c.config.schema import Config, EnvConfig, all_keys, sections
 from a2c.config.types import Section, UserError
 from a2c.config.yaml_loader import load_yaml
@@ -27,8 +28,6 @@ from a2c.reading import read_text
 # The version of the keys' meaning, which a run writes into its config.yaml; CHANGES says what each version changed.
 SCHEMA = 2
 LARGEST_FILE = 100_000  # bytes
-MOST_MISTAKES = 8  # reported at once
-LIST_KEYS = " `a2c config` lists all keys."
 CHANGES = {
     2: "an Atari environment is seeded after env.reseed_after steps, no longer at every episode, and "
     "evaluation.every_updates became evaluation.every_env_steps",
@@ -59,13 +58,15 @@ def load_config(
         The configuration, and the name of the preset or file it came from.
 
     Raises:
-        UserError: for an unknown preset, file, key or value.
+        UserError: for an unknown preset or file; for wrong assignments, keys and values, all in one.
     """
-    flags = {key: value for key, value in (overrides or {}).items() if value is not None}
+    given = {key: value for key, value in (overrides or {}).items() if value is not None}
     if env_id is not None:
-        flags["env.id"] = env_id
-    assigned = dict(parse_assignment(text) for text in assignments)
-    given = {**flags, **assigned}
+        given["env.id"] = env_id
+    mistakes: list[str] = []
+    for text in assignments:
+        with _noted(mistakes):
+            key, given[key] = parse_assignment(text)
     names = [given.get("algorithm.name"), given.get("model.name"), *wrapper_names(given.get("env.wrappers")), *wrappers]
     for name in filter(is_extension, names):
         trust(str(name))
@@ -73,9 +74,12 @@ def load_config(
     source, values = _read_source(config, given.get("env.id"), algorithm)
     if is_extension(algorithm):
         _keep_what_it_has(values, str(algorithm))
-    _assign_all(values, given, where="the options given")
-    _add_wrappers(values, wrappers)
-    built = build_config(values, where=source)
+    _assign_all(values, given, mistakes, where="the options given")
+    _add_wrappers(values, wrappers, mistakes)
+    with _noted(mistakes):
+        built = build_config(values, where=source)
+    if mistakes:
+        raise UserError(joined(mistakes))
     _tell_of_id(values, built.env, tell)
     return built, source
 
@@ -114,7 +118,10 @@ def changed(config: Config, changes: dict[str, Any]) -> Config:
     """
     values = dump_config(config)
     given = {key: value for key, value in changes.items() if value is not None}
-    _assign_all(values, given, where="the options given")
+    mistakes: list[str] = []
+    _assign_all(values, given, mistakes, where="the options given")
+    if mistakes:
+        raise UserError(joined(mistakes))
     return build_config(values, where="the options given")
 
 
@@ -197,12 +204,12 @@ def _keep_what_it_has(values: dict[str, Any], algorithm: str) -> None:
         values["algorithm"] = {key: value for key, value in section.items() if key in fields}
 
 
-def _add_wrappers(values: dict[str, Any], names: Sequence[str]) -> None:
+def _add_wrappers(values: dict[str, Any], names: Sequence[str], mistakes: list[str]) -> None:
     env = values.get("env")
     there = (env.get("wrappers") if isinstance(env, dict) else None) or []
     missing = [name for name in dict.fromkeys(names) if name not in wrapper_names(there)]
     if missing and isinstance(there, list):
-        _assign_all(values, {"env.wrappers": [*there, *missing]}, where="the options given")
+        _assign_all(values, {"env.wrappers": [*there, *missing]}, mistakes, where="the options given")
 
 
 def _default_preset(env_id: str, algorithm: Any) -> str:
@@ -288,10 +295,21 @@ def _check_schema(schema: Any, path: Path) -> None:
         )
 
 
-def _assign_all(values: dict[str, Any], given: dict[str, Any], *, where: str) -> None:
+@contextmanager
+def _noted(mistakes: list[str]) -> Iterator[None]:
+    """Note a mistake, so that others can be told with it."""
+    try:
+        yield
+    except UserError as error:
+        mistakes.append(str(error))
+
+
+def _assign_all(values: dict[str, Any], given: dict[str, Any], mistakes: list[str], *, where: str) -> None:
     """Set dotted keys; the name of the algorithm first, since it decides which keys exist."""
     for key in sorted(given, key=lambda key: key != "algorithm.name"):
-        _assign(values, key, given[key], _algorithm(values, where))
+        kind = _algorithm(values, where)
+        with _noted(mistakes):
+            _assign(values, key, given[key], kind)
 
 
 def check_key(key: str, kind: type[AlgorithmSection]) -> None:
@@ -335,11 +353,7 @@ def _explain(error: ValidationError, values: Any, kind: type[AlgorithmSection]) 
     while inspected < len(errors) and len(sentences) < MOST_MISTAKES:
         sentences[_mistake(errors[inspected], values, kind)] = None
         inspected += 1
-    text = " ".join(sentence.removesuffix(LIST_KEYS) for sentence in sentences)
-    if any(sentence.endswith(LIST_KEYS) for sentence in sentences):
-        text += LIST_KEYS
-    more = len(errors) - inspected
-    return f"{text} (and {more} more)" if more else text
+    return joined([*sentences], more=len(errors) - inspected)
 
 
 def _mistake(error: ErrorDetails, values: Any, kind: type[AlgorithmSection]) -> str:

@@ -4,7 +4,21 @@ from __future__ import annotations
 
 import difflib
 import reprlib
+from collections.abc import Sequence
 from typing import Any
+
+MOST_MISTAKES = 8  # told at once
+LIST_KEYS = " `a2c config` lists all keys."
+
+
+def joined(sentences: Sequence[str], *, more: int = 0) -> str:
+    """Sentences about mistakes, up to MOST_MISTAKES, with LIST_KEYS once, at their end; `more`: not in them."""
+    few, rest = sentences[:MOST_MISTAKES], sentences[MOST_MISTAKES:]
+    text = " ".join(sentence.removesuffix(LIST_KEYS) for sentence in few)
+    if any(sentence.endswith(LIST_KEYS) for sentence in few):
+        text += LIST_KEYS
+    more += len(rest)
+    return f"{text} (and {more} more)" if more else text
 
 
 def nearest(word: str, allowed: list[str]) -> str:

@@ -104,13 +104,13 @@ def share_of_group(config: EnvConfig, groups: int) -> tuple[EnvConfig, list[int 
 def check_env(env_id: str) -> None:
     """Check that an environment exists and can be trained on.
 
-    `module:Id-v0` is not checked: the module is code that may need what training sets up first.
+    `module:Id-v0` of a user is not checked: the module is code that may need what training sets up first.
 
     Raises:
         UserError: if not.
     """
     config = build_config({"env": {"id": env_id, "num_envs": 1}}, where="--env").env
-    if atari_game(env_id) is None and ":" not in env_id:
+    if atari_game(env_id) is None and ":" not in env_id.removeprefix("ale_py:"):
         from a2c.envs.gymnasium import registered_envs
 
         registered_envs(config).close()

@@ -189,6 +189,16 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing_behind(arguments, sentence
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
+def test_what_an_id_means_is_said_once(tmp_path, run_cli):
+    """Before anything else, by every command that trains; the mistakes end them there."""
+    meaning = "ALE/Pong-v5 is Pong with env.sticky_action_probability=0.25 and env.frame_skip=4.\n"
+    same = run_cli("compare", "--vary", "optimizer.rho=0.9,0.9", "--env", "ALE/Pong-v5", cwd=tmp_path)
+    assert (same.returncode, same.stdout) == (2, meaning)
+    (tmp_path / "checkpoints").mkdir()
+    seeds = run_cli("train", "--env", "ALE/Pong-v5", "--seeds", "2", "--run-dir", tmp_path)
+    assert (seeds.returncode, seeds.stdout) == (2, meaning)
+
+
 def test_without_ray_installed_the_extra_is_named(tmp_path, run_cli, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     result = run_cli("compare", "--vary", "algorithm.gamma=0.9,0.99", "--cluster", "auto", cwd=tmp_path)
