@@ -1,22 +1,15 @@
 """Configuration: the sections and their defaults, presets and files, and the error messages."""
 
 from a2c.config.loading import (
-    CHANGES,
-    SCHEMA,
-    bring_up_to_date,
     build_config,
     changed,
     dotted,
     dump_config,
-    env_slug,
     keys_of_all_algorithms,
     load_config,
     lookup,
     nearest_key,
     parse_assignment,
-    preset_names,
-    read_config_file,
-    read_run_config,
 )
 from a2c.config.messages import cut, nearest, printable, printable_lines, short_key, shown
 from a2c.config.schema import (
@@ -29,6 +22,15 @@ from a2c.config.schema import (
     OptimizerConfig,
     RuntimeConfig,
     all_keys,
+)
+from a2c.config.sources import (
+    CHANGES,
+    SCHEMA,
+    bring_up_to_date,
+    env_slug,
+    preset_names,
+    read_config_file,
+    read_run_config,
 )
 from a2c.config.types import CrashError, UserError
 

@@ -5,7 +5,6 @@ Later sources win: the default in `schema`, the preset or file, the command line
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -19,19 +18,11 @@ from a2c.algorithms.section import AlgorithmSection
 from a2c.algorithms.sections import DEFAULT, SECTIONS, section_named
 from a2c.config.messages import LIST_KEYS, MOST_MISTAKES, allowed, joined, nearest, shown
 from a2c.config.schema import Config, EnvConfig, all_keys, sections
+from a2c.config.sources import read_source
 from a2c.config.types import Section, UserError
 from a2c.config.yaml_loader import load_yaml
 from a2c.extensions import is_extension, trust, wrapper_names
-from a2c.games import TOYS, atari_game, canonical_id, gymnasium_id
-from a2c.reading import read_text
-
-# The version of the keys' meaning, which a run writes into its config.yaml; CHANGES says what each version changed.
-SCHEMA = 2
-LARGEST_FILE = 100_000  # bytes
-CHANGES = {
-    2: "an Atari environment is seeded after env.reseed_after steps, no longer at every episode, and "
-    "evaluation.every_updates became evaluation.every_env_steps",
-}
+from a2c.games import gymnasium_id
 
 
 def load_config(
@@ -71,7 +62,7 @@ def load_config(
     for name in filter(is_extension, names):
         trust(str(name))
     algorithm = given.get("algorithm.name")
-    source, values = _read_source(config, given.get("env.id"), algorithm)
+    source, values = read_source(config, given.get("env.id"), algorithm)
     if is_extension(algorithm):
         _keep_what_it_has(values, str(algorithm))
     _assign_all(values, given, mistakes, where="the options given")
@@ -161,41 +152,6 @@ def lookup(config: Config, key: str) -> Any:
     return value
 
 
-def preset_names() -> list[str]:
-    """The presets that ship with the package, sorted."""
-    return sorted(path.stem for path in _presets_folder().glob("*.yaml"))
-
-
-def env_slug(env_id: str) -> str:
-    """`ALE/SpaceInvaders-v5` -> `space_invaders`, `Pong` -> `pong`: for folder and preset names."""
-    name = re.sub(r"(NoFrameskip|Deterministic)?-v\d+$", "", env_id.rsplit("/", 1)[-1].rsplit(":", 1)[-1])
-    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
-    return re.sub(r"[^a-z0-9_.]+", "-", name).strip("-") or "env"
-
-
-def _presets_folder() -> Path:
-    here = Path(__file__).resolve().parents[1]
-    installed = here / "configs"  # in a wheel
-    return installed if installed.is_dir() else here.parent / "configs"  # in a checkout
-
-
-def _read_source(config: str | Path | None, env_id: Any, algorithm: Any) -> tuple[str, dict[str, Any]]:
-    if config is None:
-        config = _default_preset(str(EnvConfig().id if env_id is None else env_id), algorithm)
-    text = str(config)
-    if text in preset_names():
-        return text, read_config_file(_presets_folder() / f"{text}.yaml")
-    path = Path(text)
-    if path.is_dir():
-        raise UserError(f"--config {text} is a folder; name a YAML file, or use `a2c resume {text}` to resume a run.")
-    if not path.is_file():
-        names = preset_names()
-        raise UserError(
-            f"There is no preset or file {shown(text)}; presets are {', '.join(names)}.{nearest(text, names)}"
-        )
-    return text, read_config_file(path)
-
-
 def _keep_what_it_has(values: dict[str, Any], algorithm: str) -> None:
     """Of another algorithm's settings, keep those that a user's own algorithm has too: there is no preset for it."""
     section = values.get("algorithm")
@@ -210,89 +166,6 @@ def _add_wrappers(values: dict[str, Any], names: Sequence[str], mistakes: list[s
     missing = [name for name in dict.fromkeys(names) if name not in wrapper_names(there)]
     if missing and isinstance(there, list):
         _assign_all(values, {"env.wrappers": [*there, *missing]}, mistakes, where="the options given")
-
-
-def _default_preset(env_id: str, algorithm: Any) -> str:
-    """The environment's own preset if there is one for this algorithm, else that of its kind, else the algorithm's.
-
-    That of the default algorithm is `atari`; a user's own algorithm uses the same presets.
-    """
-    is_default = algorithm in (None, DEFAULT) or is_extension(algorithm)
-    env_id = canonical_id(env_id)
-    kinds = [env_slug(env_id) if atari_game(env_id) or env_id in TOYS else "vector"]
-    own = kinds if is_default else [*(f"{kind}-{algorithm}" for kind in kinds), str(algorithm)]
-    return next((name for name in own if name in preset_names()), "atari")
-
-
-def read_config_file(path: Path) -> dict[str, Any]:
-    """The nested values of a YAML configuration file; a run's `provenance` and `schema` are left out.
-
-    Raises:
-        UserError: if it cannot be read, or is of another schema than `SCHEMA`; one without a schema counts as current.
-    """
-    return read_run_config(path)[0]
-
-
-def read_run_config(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """The values of a run's config.yaml, and the versions and the commit that made the run, if it names them.
-
-    Raises:
-        UserError: as for `read_config_file`.
-    """
-    values = read_yaml(path)
-    provenance = values.pop("provenance", None)
-    if "schema" in values:  # only a run writes it
-        _check_schema(values.pop("schema"), path)
-        bring_up_to_date(values)
-    named = provenance.items() if isinstance(provenance, dict) else ()
-    return values, {str(name): str(value) for name, value in named}
-
-
-def bring_up_to_date(values: dict[str, Any]) -> None:
-    """Add the keys that an older run lacks, with the value that applied then; its id did not decide any."""
-    if isinstance(env := values.get("env"), dict):
-        env.setdefault("fire_on_life_loss", False)
-        if isinstance(env.get("id"), str):
-            env["id"] = canonical_id(env["id"])
-
-
-def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping of a YAML file; empty if there is nothing in it.
-
-    Raises:
-        UserError: if it cannot be read, or is no mapping.
-    """
-    try:
-        values = load_yaml(read_text(path, LARGEST_FILE))
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}.") from None
-    except UnicodeDecodeError:
-        raise UserError(f"{path} cannot be read: it is no text in UTF-8.") from None
-    except Exception as error:  # PyYAML may raise anything on hostile text
-        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
-        place = "" if mark is None else f" at line {mark.line + 1}"
-        reason = "" if problem is None else f": {shown(problem)}"
-        raise UserError(f"{path} is not valid YAML{place}{reason}.") from None
-    if values is None:
-        return {}
-    if not isinstance(values, dict):
-        raise UserError(
-            f"{path} must hold sections and keys such as `optimizer:` and `seed:`, not a {type(values).__name__}."
-        )
-    return values
-
-
-def _check_schema(schema: Any, path: Path) -> None:
-    if type(schema) is not int or schema < 1:
-        raise UserError(f"{path}: schema={shown(schema)} is not allowed: it should be a whole number, {SCHEMA} today.")
-    if schema > SCHEMA:
-        raise UserError(f"{path} is of schema {shown(schema)}, this version of a2c reads schema {SCHEMA}; update a2c.")
-    if schema < SCHEMA:
-        changes = "; ".join(text for version, text in CHANGES.items() if version > schema)
-        raise UserError(
-            f"{path} is of schema {schema}, and keys have changed their meaning since: {changes}; remove the line "
-            f"`schema: {schema}` to use it with today's meaning."
-        )
 
 
 @contextmanager
