@@ -78,7 +78,8 @@ class Trials:
         self, folder: Path, config: Config, space: Space, *, number: int, storage: str | None, pruner: str
     ) -> None:
         self.folder, self.config, self.space, self.number = folder, config, space, number
-        self.defaults = {key: value for key, value in dotted(dump_config(config)).items() if key in space}
+        values = dotted(dump_config(config))
+        self.defaults = {key: values[key] for key in space}
         self.optuna = import_optuna()
         self.state = self.optuna.trial.TrialState
         with FolderLock(folder) as lock:
