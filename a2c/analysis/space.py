@@ -1,19 +1,16 @@
-"""The space of a hyperparameter search: which keys vary, and over what. No Optuna here.
-
-Every dimension contains the default of its key, so that the search contains what it is compared with.
-"""
+"""The space of a hyperparameter search: which keys vary, and over what. No Optuna here."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from a2c.algorithms.section import AlgorithmSection
-from a2c.config import Config, UserError, build_config, dotted, dump_config, shown
+from a2c.config import Config, UserError, build_config, dump_config, shown
 from a2c.config.loading import check_key, schema_of
 from a2c.config.messages import allowed
 from a2c.config.schema import sections
@@ -47,13 +44,14 @@ Dimension = Range | Choices
 Space = dict[str, Dimension]  # by dotted key
 
 _LEARNING_RATE = {"low": 1e-4, "high": 1e-2, "log": True}
+_OF_ONE_STEP = {"low": 3e-4, "high": 1e-2, "log": True}  # a learning rate, if a rollout is one gradient step
 _ENTROPY = {"low": 0.0, "high": 0.03}
 _LAMBDA = {"low": 0.8, "high": 1.0}
 
 # what is tried for each algorithm if no file says it
 DEFAULTS: dict[str, dict[str, Any]] = {
     "a2c": {
-        "optimizer.learning_rate": _LEARNING_RATE,
+        "optimizer.learning_rate": _OF_ONE_STEP,
         "algorithm.entropy_coef": _ENTROPY,
         "algorithm.gae_lambda": _LAMBDA,
         "algorithm.rollout_length": [8, 16, 32, 64],
@@ -70,7 +68,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "algorithm.clip_range": {"low": 0.05, "high": 0.3},
     },
     "a3c": {
-        "optimizer.learning_rate": _LEARNING_RATE,
+        "optimizer.learning_rate": _OF_ONE_STEP,
         "algorithm.entropy_coef": _ENTROPY,
         "algorithm.gae_lambda": _LAMBDA,
         "algorithm.rollout_length": [8, 16, 32],
@@ -116,13 +114,11 @@ def read_space(file: Path | None, config: Config) -> Space:
         given, where = read_yaml(file), str(file)
         if not given:
             raise UserError(f"{file} holds no key to vary, such as optimizer.learning_rate: {FORM}.")
-    defaults = dotted(dump_config(config))
     space = {}
     for key, value in given.items():
         try:
             _check_key(str(key), type(config.algorithm))
-            dimension = _dimension(key, value, type(config.algorithm))
-            space[key] = _with_default(key, dimension, defaults[key])
+            space[key] = _dimension(key, value, type(config.algorithm))
         except UserError as error:
             raise UserError(f"{where}: {error}") from None
     return space
@@ -139,6 +135,16 @@ def with_settings(config: Config, settings: Mapping[str, Any]) -> Config:
         section, _, leaf = key.rpartition(".")
         (values[section] if section else values)[leaf] = value
     return build_config(values, where="these settings")
+
+
+def contains(dimension: Dimension, value: Any) -> bool:
+    """Whether a value may be drawn from a dimension."""
+    if not isinstance(dimension, Range):
+        return value in dimension.values
+    if type(value) not in (int, float) or not dimension.low <= value <= dimension.high:
+        return False
+    steps = 0 if dimension.step is None else (value - dimension.low) / dimension.step
+    return bool(abs(steps - round(steps)) < 1e-9)
 
 
 def rounded(dimension: Dimension, value: Any, default: Any) -> Any:
@@ -196,17 +202,3 @@ def _valid(key: str, value: Any, kind: type[AlgorithmSection]) -> Any:
         return adapter.dump_python(adapter.validate_python(value), mode="json")
     except ValidationError:
         raise UserError(f"{key}={shown(value)} is not allowed: it should be {allowed(schema_of(key, kind))}.") from None
-
-
-def _with_default(key: str, dimension: Dimension, default: Any) -> Dimension:
-    """The dimension, widened until it contains the default."""
-    if isinstance(dimension, Choices):
-        return dimension if default in dimension.values else Choices((*dimension.values, default))
-    said = f"{key}: the range must contain the default, {shown(default)},"
-    if default is None or (dimension.log and default <= 0):
-        raise UserError(f"{said} and cannot; name choices: [A, B], or set another default with --set {key}=...")
-    if dimension.step is not None:
-        steps = (default - dimension.low) / dimension.step
-        if not (dimension.low <= default <= dimension.high and abs(steps - round(steps)) < 1e-9):
-            raise UserError(f"{said} as one of its steps; change the range, or set another default with --set.")
-    return replace(dimension, low=min(dimension.low, default), high=max(dimension.high, default))

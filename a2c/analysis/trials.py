@@ -18,7 +18,7 @@ from uuid import uuid4
 
 import numpy as np
 
-from a2c.analysis.space import Dimension, Range, Space, rounded, with_settings
+from a2c.analysis.space import Dimension, Range, Space, contains, rounded, with_settings
 from a2c.config import Config, UserError, dotted, dump_config, short_key
 from a2c.run.files import make_folders, write_atomically
 from a2c.run.lock import FolderLock, is_locked
@@ -30,6 +30,7 @@ STARTUP = (4, 10)  # trials drawn at random before TPE starts: a third of all, w
 DEFAULT, REFUSED, SAME = "default", "refused", "same settings as trial"  # attributes of a trial
 REASON = "reason"
 FOLDER = "folder"  # an attribute of the study
+STATES = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed", "RUNNING": "running"}  # Optuna's and ours
 WAIT_SECONDS = 60.0  # for another process to finish its write
 
 
@@ -77,7 +78,8 @@ class Trials:
         self, folder: Path, config: Config, space: Space, *, number: int, storage: str | None, pruner: str
     ) -> None:
         self.folder, self.config, self.space, self.number = folder, config, space, number
-        self.defaults = {key: value for key, value in dotted(dump_config(config)).items() if key in space}
+        values = dotted(dump_config(config))
+        self.defaults = {key: values[key] for key in space}
         self.optuna = import_optuna()
         self.state = self.optuna.trial.TrialState
         with FolderLock(folder) as lock:
@@ -90,8 +92,8 @@ class Trials:
         return [trial for trial in self.study.get_trials(deepcopy=False) if REFUSED not in trial.user_attrs]
 
     def settings_of(self, trial: Any) -> dict[str, Any]:
-        """The settings of a trial, by dotted key."""
-        found = {}
+        """The settings of a trial, by dotted key; what it did not draw has its default."""
+        found = dict(self.defaults)
         for key, value in trial.params.items():
             dimension = self.space[key]
             if isinstance(dimension, Range):
@@ -148,9 +150,8 @@ class Trials:
 
     def counts(self) -> dict[str, int]:
         """The number of trials of each state."""
-        states = [trial.state for trial in self.all()]
-        names = {"complete": "COMPLETE", "pruned": "PRUNED", "failed": "FAIL", "running": "RUNNING"}
-        return {name: states.count(self.state[state]) for name, state in names.items()}
+        states = [trial.state.name for trial in self.all()]
+        return {name: states.count(state) for state, name in STATES.items()}
 
     def described(self, claim: Claim) -> str:
         """The settings of a trial in words."""
@@ -205,11 +206,11 @@ class Trials:
         return self.optuna.storages.RDBStorage(url, engine_kwargs={"connect_args": {"timeout": WAIT_SECONDS}})
 
     def _enqueue_default(self) -> None:
-        """Ask for the default first, and again if it failed."""
+        """Ask for the default first, and again if it failed; what the space does not contain is not drawn."""
         failed = self.state.FAIL
         if any(DEFAULT in trial.user_attrs and trial.state != failed for trial in self.study.get_trials()):
             return
-        values = {key: _plain(value) for key, value in self.defaults.items()}
+        values = {key: _plain(value) for key, value in self.defaults.items() if contains(self.space[key], value)}
         self.study.enqueue_trial(values, user_attrs={DEFAULT: True})
 
     def _ask(self) -> Claim | None:
@@ -254,7 +255,8 @@ class Trials:
         """Draw the settings that a trial lacks; None if they contradict each other."""
         self.study.sampler = self._sampler(trial.number)
         for key, dimension in self.space.items():
-            _suggest(trial, key, dimension)
+            if DEFAULT not in trial.user_attrs or contains(dimension, self.defaults[key]):
+                _suggest(trial, key, dimension)
         settings = self.settings_of(trial)
         try:
             config = with_settings(self.config, settings)

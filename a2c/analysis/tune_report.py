@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import warnings
 from collections.abc import Callable
 from io import BytesIO, StringIO
 from pathlib import Path
@@ -13,7 +14,7 @@ from a2c.analysis.arms import last_record
 from a2c.analysis.judge import Judgement
 from a2c.analysis.report import Table
 from a2c.analysis.space import Space
-from a2c.analysis.trials import DEFAULT, REASON
+from a2c.analysis.trials import DEFAULT, REASON, STATES
 from a2c.analysis.tune import Found
 from a2c.config import short_key
 from a2c.execution.machine import versions
@@ -60,7 +61,7 @@ def _row(found: Found, trial: Any) -> dict[str, Any]:
     last = last_record(found.folder / "trials" / f"{trial.number:04d}")
     return {
         "trial": trial.number,
-        "state": trial.state.name.lower(),
+        "state": STATES.get(trial.state.name, "waiting"),
         "score": trial.value,
         "env_steps": last.get("env_steps"),
         "seconds": last.get("seconds"),
@@ -97,7 +98,8 @@ def _draw(found: Found, folder: Path) -> None:
         "parallel": (lambda: pictures.plot_parallel_coordinate(study, target_name="score"), WIDE),
     }
     for name, (draw, size) in drawings.items():
-        with mpl.rc_context():
+        with mpl.rc_context(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of few trials, or equal ones
             figure = draw().figure
             figure.set_size_inches(size)
             file = BytesIO()

@@ -87,7 +87,7 @@ def _search(options: Search, settings: Config, judge_seeds: int) -> None:
         if found.signal is not None:
             raise typer.Exit(128 + found.signal)
         judgement = judging.judge(found, options, seeds=judge_seeds, command=command)
-    except (KeyboardInterrupt, typer.Exit):
+    except (KeyboardInterrupt, SystemExit, typer.Exit):
         say("Stopped. The same command continues with what is missing.")
         raise
     written = [judging.write_best(settings, found, judgement, command)]

@@ -146,6 +146,26 @@ def test_a_sweep_stopped_by_ctrl_c_saves_its_runs_and_goes_on(tmp_path, cluster)
         assert (run / "metrics.jsonl").read_bytes().startswith(lines)
 
 
+@pytest.mark.slow
+def test_a_search_over_two_ray_workers_finds_what_it_finds_without_ray(tmp_path, cluster):
+    """The first four draws do not depend on the order in which trials end."""
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(TINY))
+    search = ["tune", "--config", "tiny.yaml", "--trials", "4", "--jobs", "2", "--judge-seeds", "1"]
+    found = []
+    for out, how in (("here", []), ("there", ["--cluster", cluster])):
+        command = [sys.executable, "-m", "a2c", *search, "--out", out, *how]
+        ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300)
+        assert (ended.returncode, ended.stderr) == (0, "")
+        trials = json.loads((tmp_path / out / "report/study.json").read_text())["trials"]
+        found.append([{key: value for key, value in trial.items() if key != "seconds"} for trial in trials])
+    assert found[0] == found[1]
+    assert [trial["state"] for trial in found[0]] == ["complete"] * 4
+    for number in range(4):
+        assert_same_run(*(tmp_path / out / f"trials/{number:04d}" for out in ("here", "there")))
+    judged = [sorted(path.name for path in tmp_path.glob(f"{out}/judge/*/runs/*")) for out in ("here", "there")]
+    assert judged[0] == judged[1]
+
+
 SURROUNDINGS = """
 import json, os, pathlib, sys
 told = {"cwd": os.getcwd(), "environment": dict(os.environ), "input": os.fstat(0).st_rdev, "python": sys.executable}
@@ -195,6 +215,33 @@ def test_a_result_that_is_seen_late_is_waited_for(tmp_path, cluster):
     with Cluster(cluster) as place:
         run_jobs([late], workers=1, folder=tmp_path, place=place)
     assert late.is_done()
+
+
+STOPPABLE = """
+import pathlib, signal, sys, time
+folder = pathlib.Path(sys.argv[1])
+def save(*_):
+    time.sleep(1)
+    (folder / "saved").touch()
+    sys.exit(143)
+signal.signal(signal.SIGTERM, save)
+(folder / "started").touch()
+time.sleep(100)
+"""
+
+
+def test_a_job_that_is_asked_to_stop_ends_after_it_has_saved(tmp_path, cluster):
+    (tmp_path / "logs").mkdir()
+    with Cluster(cluster) as place:
+        process = place.start(job(tmp_path, "a", STOPPABLE))
+        while not (tmp_path / "started").exists():
+            assert process.poll() is None
+            time.sleep(0.1)
+        process.terminate()
+        while (code := process.poll()) is None:
+            time.sleep(0.1)
+        assert code == -signal.SIGTERM
+        assert (tmp_path / "saved").exists()
 
 
 PID = """

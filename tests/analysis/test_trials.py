@@ -45,6 +45,18 @@ def test_the_first_trial_has_the_default_settings_and_the_best_has_the_highest_s
     assert study.counts() == {"complete": 10, "pruned": 0, "failed": 0, "running": 0}
 
 
+def test_the_default_is_tried_even_if_the_space_does_not_contain_it(tmp_path):
+    space = {**SPACE, RATE: Range(2e-3, 1e-2), MINIBATCHES: Choices((1, 2)), "algorithm.target_kl": Range(0.01, 0.1)}
+    study = open_study(tmp_path, space=space)
+    claims = run(study)
+    assert claims[0].config == CONFIG
+    assert claims[0].settings == {RATE: 1e-3, MINIBATCHES: 4, "algorithm.target_kl": None}
+    for claim in claims[1:]:
+        assert 2e-3 <= claim.settings[RATE] <= 1e-2
+        assert claim.settings[MINIBATCHES] in (1, 2)
+        assert 0.01 <= claim.settings["algorithm.target_kl"] <= 0.1
+
+
 def test_the_draws_are_a_function_of_the_seed_however_often_the_search_is_started_again(tmp_path):
     for name in ("whole", "parts"):
         (tmp_path / name).mkdir()

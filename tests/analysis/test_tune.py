@@ -166,7 +166,7 @@ def test_a_trial_that_fails_is_told_and_the_search_goes_on(files, run_cli):
         (["--space", "none.yaml"], "none.yaml cannot be read: No such file or directory"),
         (["--set", "env.screen_size=16", "--set", "model.conv_layers=[[4,30,1]]"], "conv_layers"),
         (["--set", "algorithm.nonsense=1"], "There is no key 'algorithm.nonsense'"),
-        (["--trials", "1"], "1 is not in the range 2<=x<=9999"),
+        (["--trials", "1"], "Invalid value for '--trials': it should be 2 or more"),
         (["--pruner", "best"], "'best' is not one of 'median', 'hyperband', 'none'"),
         (["--set", "runtime.strategy=multiworker"], "is of several workers, and single processes are started here"),
         (["--env", "Nonsense"], "Nonsense"),
@@ -185,8 +185,10 @@ def test_a_mistake_is_told_before_anything_is_written(files, run_cli, more, said
 
 @pytest.mark.integration
 def test_a_folder_of_another_search_is_left_alone(files, run_cli):
-    what = words("--trials", "2", "--judge-seeds", "0")
-    assert run_cli(*what, cwd=files).returncode == 0
+    what = words("--minutes", "0")  # no trial is started
+    ended = run_cli(*what, cwd=files)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "No trial was trained to its end, so nothing was found." in ended.stdout
     for other in (["--pruner", "none"], ["--seed", "1"], ["--set", "algorithm.gamma=0.9"]):
         ended = run_cli(*what, *other, cwd=files)
         assert ended.returncode == 2
