@@ -1,4 +1,4 @@
-"""Two files of examples/: code of users' own, which runs only if they name it."""
+"""Three files of examples/: code of users' own, which runs only if they name it."""
 
 import sys
 from pathlib import Path
@@ -9,14 +9,15 @@ from conftest import VECTORS, observations, small_config
 
 from a2c import evaluate, extensions
 from a2c.algorithms.algorithm import build_algorithm
-from a2c.config import UserError, build_config, load_config
+from a2c.config import EnvConfig, UserError, build_config, load_config
 from a2c.data.rollout import Rollout
+from a2c.envs import make_vec_env
 from a2c.run.lookup import find_checkpoint
 from a2c.run.training import train
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 TINY = ["--env", "Catch", "--steps", 512, "--quiet", "--set", "logging.trackers=[]"]
-OWN = {"algorithm": ("reinforce", "Reinforce"), "model": ("network", "build")}
+OWN = {"algorithm": ("reinforce", "Reinforce"), "model": ("network", "build"), "wrapper": ("steady", "Steady")}
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +45,7 @@ def forget(monkeypatch):
         sys.modules.pop(module, None)
 
 
-@pytest.mark.parametrize("option", OWN)
+@pytest.mark.parametrize("option", ["algorithm", "model", pytest.param("wrapper", marks=pytest.mark.integration)])
 def test_the_command_line_runs_it_where_it_is_named_and_nowhere_else(option, run_cli, run_dir, monkeypatch):
     name = ":".join(OWN[option])
     named = [f"--{option}", name]
@@ -73,7 +74,7 @@ def test_the_command_line_runs_it_where_it_is_named_and_nowhere_else(option, run
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("option", OWN)
+@pytest.mark.parametrize("option", ["algorithm", "model"])
 def test_a_resumed_run_has_the_bits_of_one_that_was_never_stopped(option, tmp_path):
     config, _ = load_config(env_id="Catch", overrides={"total_env_steps": 1024})
     own = {option: imported(option)}
@@ -85,6 +86,18 @@ def test_a_resumed_run_has_the_bits_of_one_that_was_never_stopped(option, tmp_pa
     assert all(np.array_equal(one[key], other[key]) for key in one)
     assert whole.record is not None
     assert evaluate(tmp_path / "halves", episodes=2).episodes == 2  # this process knows what it means
+
+
+def test_the_wrapper_charges_for_changes_that_the_score_does_not_see():
+    extensions.register(imported("wrapper"))
+    config = EnvConfig(id="Chain", num_envs=1, wrappers=[{"steady:Steady": {"cost": 0.25}}])
+    with make_vec_env(config, seed=0) as envs:
+        for _ in range(2):  # a new game forgets the last action of the one before
+            envs.reset()
+            steps = [envs.step(np.array([action])) for action in [0] * 16 + [1, 0, 0, 1] + [0] * 12]
+            rewards = np.concatenate([step.rewards for step in steps])
+            np.testing.assert_allclose(rewards[14:22], np.float32([0.1, 0.1, -0.25, -0.15, 0.1, -0.25, -0.15, 0.1]))
+            assert steps[-1].episodes[0].episode_return == pytest.approx(3.0)  # 30 times left
 
 
 @pytest.mark.parametrize("mode", ["graph", "eager"])
@@ -147,7 +160,8 @@ def test_a_name_that_is_no_algorithm_is_told(name, run_cli):
 
 def test_a_run_keeps_its_own_algorithm(run_cli, tmp_path):
     ended = run_cli("resume", tmp_path, "--algorithm", "ppo")
-    assert (ended.returncode, ended.stderr) == (2, "a2c: A run keeps its own algorithm and network; leave 'ppo' out.\n")
+    said = "a2c: A run keeps its own algorithm, network and wrappers; leave 'ppo' out.\n"
+    assert (ended.returncode, ended.stderr) == (2, said)
 
 
 def test_what_a_script_defines_is_known_by_the_name_of_its_file(monkeypatch):

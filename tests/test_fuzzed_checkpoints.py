@@ -18,7 +18,9 @@ from a2c.config import Config, UserError, build_config
 from a2c.data.collector import build_collector
 from a2c.envs import make_vec_env
 from a2c.evaluation.evaluate import evaluate
+from a2c.export.export import export_bundle
 from a2c.run.archive import read_archive, write_archive
+from a2c.run.bundle import read_bundle
 from a2c.run.checkpoint import Checkpoints, Saved, read_checkpoint, step_files
 from a2c.run.metrics import Counters
 from a2c.run.training import train
@@ -258,6 +260,26 @@ def test_a_sample_of_mutated_checkpoints_does_no_harm(run, tmp_path):
     assert seen["raw refused"] >= 195  # the rest cut nothing
     assert seen["sealed refused"] > 40
     assert seen["sealed fine"] > 5  # other numbers in the right places are a checkpoint like any other
+
+
+def test_a_sample_of_mutated_bundles_does_no_harm(run, tmp_path):
+    bundle, mutated, again = (tmp_path / f"{name}.a2c" for name in ("bundle", "mutated", "again"))
+    export_bundle(run, out=bundle)
+    content, (arrays, _) = bundle.read_bytes(), read_archive(bundle)
+    rng, seen = np.random.default_rng(0), Counter()
+    for _ in range(60):
+        mutated.write_bytes(mutated_bytes(rng, content))
+        result = outcome(read_bundle, mutated)
+        assert result == "refused" or mutated.read_bytes() == content, "a changed file was taken for whole"
+    for _ in range(60):
+        try:
+            write_archive(mutated, mutated_arrays(rng, arrays))
+        except ValueError:  # NumPy has no such file
+            continue
+        seen[outcome(lambda: export_bundle(mutated, out=again))] += 1
+    assert seen["refused"] > 30
+    assert seen["fine"] > 5  # its new bundle is read again
+    assert read_bundle(again).arrays.keys() == read_bundle(bundle).arrays.keys()
 
 
 @pytest.mark.integration

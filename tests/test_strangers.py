@@ -14,7 +14,7 @@ import pytest
 import yaml
 from conftest import small_config
 from show.run_folders import evaluation, make_run
-from strangers import LINKS, ODD, assert_well_ended, clear, make_decoy, snapshot, within_bounds
+from strangers import LINKS, ODD, StandIn, assert_well_ended, clear, make_decoy, snapshot, within_bounds
 
 from a2c.config import UserError, load_config, printable, shown
 from a2c.config.yaml_loader import load_yaml
@@ -160,23 +160,6 @@ def test_watch_and_export_write_through_no_link(tmp_path, decoy, catch_run, run_
     assert snapshot(decoy) == outside
 
 
-class StandIn:
-    """Writes what ffmpeg would."""
-
-    def __init__(self, parts, folder, frames_per_second):
-        self.parts = parts
-
-    def write(self, frame):
-        pass
-
-    def finish(self):
-        for part in self.parts.values():
-            part.write_bytes(b"video")
-
-    def kill(self):
-        pass
-
-
 @pytest.mark.parametrize("kind", LINKS)
 def test_videos_are_written_through_no_link(tmp_path, decoy, monkeypatch, kind):
     monkeypatch.setattr(video, "_Encoder", StandIn)
@@ -191,6 +174,16 @@ def test_videos_are_written_through_no_link(tmp_path, decoy, monkeypatch, kind):
             pass
 
     assert_nothing_leaves(tmp_path, make_logged(tmp_path / "run"), decoy, command, {kind: LINKS[kind]})
+
+
+@pytest.mark.parametrize("kind", LINKS)
+def test_a_bundle_is_written_through_no_link(tmp_path, decoy, trained, kind):
+    from a2c.export.export import export_bundle  # imports TensorFlow
+
+    def command(run: Path) -> None:
+        assert export_bundle(run).file.parent == run
+
+    assert_nothing_leaves(tmp_path, trained, decoy, command, {kind: LINKS[kind]})
 
 
 def write_also(path: Path, name: str, *, below: Path) -> None:
@@ -309,6 +302,16 @@ def test_odd_things_in_place_of_checkpoints_are_passed_over_or_refused(tmp_path,
     assert place == "best.npz" or place in said[0]
     with within_bounds(), pytest.raises((UserError, OSError)):  # main() makes one sentence of either
         find_checkpoint(run / "checkpoints" / place)
+
+
+@pytest.mark.parametrize("what", ODD)
+def test_odd_things_in_place_of_a_bundle_are_one_sentence(tmp_path, decoy, what):
+    from a2c.run.lookup import find_checkpoint
+
+    ODD[what](tmp_path / "agent.a2c", decoy)
+    with within_bounds(), pytest.raises((UserError, OSError)) as error:  # main() makes one sentence of either
+        find_checkpoint(tmp_path / "agent.a2c")
+    assert str(error.value).isprintable()
 
 
 # --- YAML ---------------------------------------------------------------------------------------------------------

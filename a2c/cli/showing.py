@@ -9,7 +9,7 @@ from dataclasses import asdict
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.table import Table
@@ -43,6 +43,7 @@ class ExportFormat(StrEnum):  # typer does not support lists of Literal
 
     savedmodel = "savedmodel"
     onnx = "onnx"
+    bundle = "bundle"
 
 
 def plot(
@@ -152,29 +153,38 @@ def _short(value: float | None, form: str = ",.2f") -> str:
 
 
 def export(
-    path: Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="A checkpoint or a run's folder.")],
-    out_dir: Annotated[
+    path: Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="A checkpoint, a bundle or a run's folder.")],
+    out_path: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FOLDER", help="A new folder. Default: export-<steps> in the run's."),
+        typer.Option(
+            "--out",
+            metavar="FOLDER|FILE.a2c",
+            help="A new folder, or the bundle. Default: export-<steps> or <game>-<steps>-steps.a2c in RUN.",
+        ),
     ] = None,
     format_: Annotated[
         list[ExportFormat] | None,
-        typer.Option("--format", help="May be repeated. Default: both."),
+        typer.Option("--format", help="May be repeated. Default: SavedModel and ONNX."),
     ] = None,
     env: TrustedEnv = None,
     algorithm: TrustedAlgorithm = None,
     model: TrustedModel = None,
     wrapper: TrustedWrappers = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print card.json, not a table.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the card as JSON, not a table.")] = False,
 ) -> None:
-    """Write the network for other programs, as SavedModel and ONNX, checked, with a card."""
+    """Write the network for other programs, as SavedModel and ONNX, checked, with a card; or share the agent.
+
+    With --format bundle, the agent becomes one file, FILE.a2c, for `a2c eval`, `watch` and `train --init-from`.
+    """
     trust_named(algorithm, model, *(wrapper or ()))
     check_exists(path)
     exporting = fast("a2c.export.export")
+    formats = list(dict.fromkeys(each.value for each in format_ or ()))
+    if "bundle" in formats:
+        _export_bundle(exporting, path, formats, as_json=as_json, out=out_path, env_id=env)
+        return
     with err.status("exporting"):
-        written = exporting.export(
-            path, out=out_dir, formats=[each.value for each in format_ or ()], env_id=env, warn=warn
-        )
+        written = exporting.export(path, out=out_path, formats=formats, env_id=env, warn=warn)
     if as_json:
         out.print_json(json.dumps(written.card), ensure_ascii=True)
         return
@@ -185,6 +195,25 @@ def export(
     say("Largest differences of the files, loaded again, on observations of games the agent played:")
     out.print(table)
     say(f"Saved in {written.folder}; card.md says how to use it.")
+
+
+def _export_bundle(exporting: Any, path: Path, formats: list[str], *, as_json: bool, **how: Any) -> None:
+    if len(formats) > 1:
+        raise UserError("A bundle is a file by itself; give --format bundle alone, and the others in another command.")
+    with err.status("packing the agent; whole games are played if its run has no evaluation of it"):
+        written = exporting.export_bundle(path, warn=warn, **how)
+    if as_json:
+        out.print_json(json.dumps(written.facts), ensure_ascii=True)
+        return
+    facts, judged = written.facts, written.facts["evaluation"]
+    interval = " (95 % interval {:.2f} to {:.2f})".format(*judged["interval"]) if judged["interval"] else ""
+    say(
+        f"{facts['game']} after {facts['training']['env_steps']:,} steps: mean {judged['mean']:.2f}{interval} over "
+        f"{judged['episodes']} whole games",
+        f"{written.file}  {written.file.stat().st_size / 1e6:.2f} MB",
+        "Whoever gets the file plays whole games with:",
+        f"  {written.command}",
+    )
 
 
 def watch(

@@ -46,7 +46,7 @@ from a2c.cli.options import (
 from a2c.cli.places import place_of
 from a2c.config import Config, UserError, changed, cut, env_slug, load_config
 from a2c.quiet import fast
-from a2c.run.files import check_exists, check_folder, check_writable
+from a2c.run.files import BUNDLE, check_exists, check_folder, check_writable
 from a2c.run.follower import check_installed
 
 if TYPE_CHECKING:
@@ -136,6 +136,9 @@ def resume(
 ) -> None:
     """Resume a run from its latest checkpoint, exactly as if it had never stopped."""
     if run.is_file():
+        if run.suffix == BUNDLE:
+            start = f"`a2c train --init-from {shlex.quote(str(run))}` starts a new run with its network"
+            raise UserError(f"{run} is a bundle, which holds an agent but no run to resume; {start}.")
         raise UserError(f"{run} is a file; name the run's folder.")
     trust_named(algorithm, model, *(wrapper or ()))
     changes = {"total_env_steps": steps, "optimizer.on_nan": on_nan}

@@ -1,4 +1,4 @@
-"""The card of an exported network: its origin, its inputs and outputs, how to call it; as JSON and as Markdown."""
+"""The card of an exported network or agent: its origin, its inputs and outputs, how to use it; as JSON and Markdown."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from importlib.metadata import metadata, version
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from a2c.algorithms.policy import Shown
 from a2c.config import EnvConfig, cut, dump_config
 from a2c.envs import action_names, atari_game
 from a2c.evaluation.scores import noops, wrappers
 from a2c.execution.machine import versions
 from a2c.reading import open_regular
+from a2c.run.bundle import facts_of
 from a2c.run.checkpoint import Saved
 from a2c.run.logs import logged
 from a2c.run.lookup import run_folder
@@ -41,11 +44,23 @@ def make_card(
         checks: the differences between each file's outputs and the agent's.
         shows: what the network tells of each action.
     """
+    return {
+        "card": FORMAT,
+        **agent_facts(saved, observation_space, num_actions, shows),
+        "evaluation": evaluation_of(saved),
+        "checks": list(checks),
+        "files": {str(file.relative_to(folder)): _sha256(file) for file in sorted(folder.rglob("*")) if file.is_file()},
+        "licence": f"{metadata('a2c')['License-Expression']}, as a2c itself",
+        "versions": {**versions(), **({"onnx": version("onnx")} if (folder / ONNX).exists() else {})},
+    }
+
+
+def agent_facts(saved: Saved, observation_space: Any, num_actions: int, shows: Shown) -> dict[str, Any]:
+    """What is so of an agent in whatever form it is exported; the arguments are those of `make_card`."""
     config, counters = saved.config, saved.meta["counters"]
     game = atari_game(config.env.id)
     returns = counters["returns"]
     return {
-        "card": FORMAT,
         "game": config.env.id,
         "training": {
             **{name: counters[name] for name in ("env_steps", "frames", "updates", "episodes", "seconds")},
@@ -53,7 +68,6 @@ def make_card(
             "return_of_the_last_games": sum(returns) / len(returns) if returns else None,
             "last_games": len(returns),
         },
-        "evaluation": evaluation_of(saved),
         "policy": _POLICIES[shows],
         "algorithm": config.algorithm.TITLE,
         "input": {"observations": {"dtype": str(observation_space.dtype), "shape": ["N", *observation_space.shape]}},
@@ -66,11 +80,7 @@ def make_card(
             **(atari_preprocessing(config.env, game.rom) if game else {"as": f"{config.env.id} gives it"}),
             **wrappers(config.env),
         },
-        "checks": list(checks),
-        "files": {str(file.relative_to(folder)): _sha256(file) for file in sorted(folder.rglob("*")) if file.is_file()},
-        "checkpoint": {"file": saved.path.name, "sha256": _sha256(saved.path)},
-        "licence": f"{metadata('a2c')['License-Expression']}, as a2c itself",
-        "versions": {**versions(), **({"onnx": version("onnx")} if (folder / ONNX).exists() else {})},
+        "checkpoint": origin_of(saved),
         "config": dump_config(config),
     }
 
@@ -96,13 +106,26 @@ def atari_preprocessing(env: EnvConfig, rom: str) -> dict[str, Any]:
     }
 
 
+def origin_of(saved: Saved) -> dict[str, str]:
+    """The name and the SHA-256 of the checkpoint that an agent was in first."""
+    found = facts_of(saved).get("checkpoint") or {"file": saved.path.name, "sha256": _sha256(saved.path)}
+    return {name: cut(found[name]) for name in ("file", "sha256")}
+
+
 def evaluation_of(saved: Saved) -> dict[str, Any] | None:
-    """The last result for a checkpoint's step in its run's evaluations.jsonl, without the single games."""
+    """A bundle's own result, else the last one for the checkpoint's step in its run's evaluations.jsonl, if any."""
+    if facts := facts_of(saved):
+        return dict(facts["evaluation"])
     found = None
     for result in logged(run_folder(saved.path) / "evaluations.jsonl"):
         if result["env_steps"] == saved.env_steps:
             found = result
-    return found and {name: value for name, value in found.items() if name not in ("returns", "lengths", "seeds")}
+    return found and without_games(found)
+
+
+def without_games(result: Mapping[str, Any]) -> dict[str, Any]:
+    """A result of an evaluation without its single games."""
+    return {name: value for name, value in result.items() if name not in ("returns", "lengths", "seeds")}
 
 
 def markdown(card: Mapping[str, Any]) -> str:
@@ -135,6 +158,35 @@ def markdown(card: Mapping[str, Any]) -> str:
         _table(card["versions"]),
         "## Configuration",
         f"```json\n{json.dumps(card['config'], indent=2)}\n```",
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def bundle_markdown(card: Mapping[str, Any], commands: Sequence[str]) -> str:
+    """The card of a bundle as Markdown; a program finds the same facts in the bundle's header.
+
+    Args:
+        card: from `agent_facts`, with `evaluation` and the `versions` that trained the agent.
+        commands: that use it.
+    """
+    evaluation = card["evaluation"]
+    sections = [
+        f"# {card['game']}: an agent after {card['training']['env_steps']:,} agent steps",
+        f"{card['algorithm']}. This file holds its weights and these facts, and no code; `a2c` reads it as it is.",
+        "\n".join(["```", *commands, "```"]),
+        _table(_said(card["training"])),
+        "## Evaluation",
+        _evaluation_text(evaluation),
+        _table(_said(evaluation["protocol"])),
+        "## Policy and actions",
+        f"The policy is {card['policy']}.\n\n{_actions_text(card['actions'])}",
+        "## Observations",
+        _table(_said(card["observation"])),
+        "## Origin",
+        f"Made of `{card['checkpoint']['file']}` (SHA-256 {card['checkpoint']['sha256']}), with these versions:",
+        _table(_said(card["versions"])),
+        "## config.yaml",
+        f"```yaml\n{yaml.safe_dump(card['config'], sort_keys=False)}```",
     ]
     return "\n\n".join(sections) + "\n"
 
@@ -208,7 +260,9 @@ def _calls(card: Mapping[str, Any]) -> list[str]:
 def _evaluation_text(evaluation: Mapping[str, Any] | None) -> str:
     if evaluation is None:
         return "None was made of this checkpoint in training; `a2c eval` plays whole games with it."
-    return _table(_said({name: value for name, value in evaluation.items() if name not in ("protocol", "published")}))
+    return _table(
+        _said({name: value for name, value in evaluation.items() if name not in ("protocol", "published", "versions")})
+    )
 
 
 def _actions_text(names: Sequence[str]) -> str:

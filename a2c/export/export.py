@@ -1,4 +1,4 @@
-"""Export: the network of a checkpoint for other programs, reloaded and checked, with a card that explains its use."""
+"""Export: a checkpoint's network for other programs, loaded again and checked, with a card; or an agent as a bundle."""
 
 from __future__ import annotations
 
@@ -14,14 +14,26 @@ import numpy as np
 import tensorflow as tf
 
 from a2c.algorithms.policy import Head, Policy, Shown
-from a2c.config import Config, CrashError, UserError
+from a2c.config import Config, CrashError, UserError, env_slug
 from a2c.envs import VecEnv, make_vec_env
+from a2c.evaluation.evaluate import evaluate
 from a2c.execution.runtime import parts_of, setup, stream_seed
-from a2c.export.card import ONNX, SAVEDMODEL, make_card, markdown
+from a2c.export.card import (
+    ONNX,
+    SAVEDMODEL,
+    agent_facts,
+    bundle_markdown,
+    evaluation_of,
+    make_card,
+    markdown,
+    without_games,
+)
 from a2c.networks.model import build_model
+from a2c.run.bundle import is_result, write_bundle
 from a2c.run.checkpoint import Saved, restored_policy
-from a2c.run.files import new_folder, write_atomically
-from a2c.run.lookup import check_trust, find_checkpoint, run_folder
+from a2c.run.files import BUNDLE, new_folder, try_writing, write_atomically
+from a2c.run.lookup import check_trust, command_for, find_checkpoint, run_folder
+from a2c.run.metrics import finite
 
 FORMATS = ("savedmodel", "onnx")
 # Largest differences allowed, each relative to max(1, |number|). float32: sums in another order.
@@ -43,6 +55,14 @@ class Check:
     actions: float  # largest difference in what is told of them, relative to max(1, |number|)
     value: float  # the same, in the value
     tolerance: float
+
+
+class Bundle(NamedTuple):
+    """The result of packing an agent."""
+
+    file: Path
+    facts: dict[str, Any]
+    command: str  # that judges it, wherever it is
 
 
 class Export(NamedTuple):
@@ -102,6 +122,59 @@ def export(
         reason = getattr(error, "strerror", None) or str(error).rpartition("; ")[2]  # TensorFlow's starts with paths
         raise UserError(f"The folder {out} cannot be written: {reason}.") from None
     return Export(out, card)
+
+
+def export_bundle(
+    path: str | Path,
+    *,
+    out: Path | None = None,
+    env_id: str | None = None,
+    warn: Callable[[str], None] = lambda text: None,
+) -> Bundle:
+    """Write a checkpoint's agent as one file, a bundle; the same checkpoint gives the same bytes.
+
+    If its run has no evaluation of it, whole games are played as `evaluate` does by default.
+
+    Args:
+        path: a checkpoint, a bundle, or a run folder (its latest good checkpoint).
+        out: the file, or an existing folder for it. Default: `<game>-<env_steps>-steps.a2c` in the run's folder.
+        env_id: as for `evaluate`.
+        warn: called with a sentence for each damaged checkpoint that was skipped.
+
+    Raises:
+        UserError: if there is no such checkpoint, it does not fit, or the file cannot be written.
+    """
+    saved = find_checkpoint(Path(path), warn)
+    check_trust(saved, env_id)
+    file = _bundle_file(out, saved)
+    config = _to_play(saved.config)
+    setup(config.runtime, parts=parts_of(saved.config), warn=warn)
+    with make_vec_env(config.env, seed=config.seed, stream="export") as envs:
+        policy = restored_policy(saved, config, envs.observation_space, envs.num_actions)
+        facts = agent_facts(saved, envs.observation_space, envs.num_actions, policy.shows)
+    evaluation = evaluation_of(saved)
+    if evaluation is None or not is_result(evaluation):
+        evaluation = without_games(finite(asdict(evaluate(saved.path, env_id=env_id, warn=warn))))
+    evaluation.pop("checkpoint", None)  # a path on this machine
+    made_with = saved.meta.get("versions")
+    facts |= {"evaluation": evaluation, "versions": made_with if isinstance(made_with, dict) else {}}
+    uses = ("eval", "watch", "train --config config.yaml --init-from")
+    card = bundle_markdown(facts, [command_for(use, Path("FILE"), config) for use in uses])
+    write_bundle(file, saved, origin=facts["checkpoint"], evaluation=evaluation, card=card)
+    return Bundle(file, facts, command_for("eval", Path(file.name), config))
+
+
+def _bundle_file(out: Path | None, saved: Saved) -> Path:
+    """The file to write, in a folder that can be written to."""
+    if out is None or out.is_dir():
+        out = (out or run_folder(saved.path)) / f"{env_slug(saved.config.env.id)}-{saved.env_steps}-steps{BUNDLE}"
+    if out.suffix != BUNDLE:
+        raise UserError(f"--out {out} must end in {BUNDLE}, or be a folder that exists.")
+    try:
+        try_writing(out.absolute().parent)
+    except OSError as error:
+        raise UserError(f"{out} cannot be written: {error.strerror}.") from None
+    return out
 
 
 def _to_play(config: Config) -> Config:

@@ -23,6 +23,7 @@ from a2c.run.files import replacing
 
 _MARK = b"a2c-sha256:"
 _SEAL = len(_MARK) + 64  # bytes; the seal is the comment at the end of the zip file
+_CARD = "card.md"
 LARGEST = 4 * 2**30  # bytes of a file
 LARGEST_WITH_HOLES = 2**28  # of a sparse file, which takes almost no disk but its full size in memory
 _KINDS = "biuf"  # kinds of dtype: plain numbers
@@ -34,9 +35,19 @@ class DamagedError(Exception):
 
 
 def write_archive(
-    path: Path, arrays: Mapping[str, np.ndarray], also: Sequence[str] = (), *, below: Path | None = None
+    path: Path,
+    arrays: Mapping[str, np.ndarray],
+    also: Sequence[str] = (),
+    *,
+    card: str | None = None,
+    below: Path | None = None,
 ) -> None:
-    """Write arrays of numbers to `path`, atomically; the other arguments are those of `replacing`.
+    """Write arrays of numbers to `path`, atomically; `also` and `below` are those of `replacing`.
+
+    Args:
+        path: of the file.
+        arrays: by name.
+        card: a text for people who unzip the file; it is not read back.
 
     Raises:
         OSError: if it cannot be written.
@@ -44,6 +55,8 @@ def write_archive(
     with replacing(path, also, below=below) as file:
         # not np.savez(**arrays), for which a name such as `file` would be an argument
         with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+            if card is not None:
+                archive.writestr(zipfile.ZipInfo(_CARD), card)
             for name, array in arrays.items():
                 with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
                     npy.write_array(member, np.asarray(array), allow_pickle=False)
@@ -127,7 +140,8 @@ def _read_members(archive: zipfile.ZipFile, size: int) -> dict[str, np.ndarray]:
         raise DamagedError("it is compressed")
     if sum(m.file_size for m in members) > size or len({m.filename for m in members}) < len(members):
         raise DamagedError("its contents are larger than the file")
-    return {m.filename.removesuffix(".npy"): _read_array(archive.read(m)) for m in members}
+    arrays = (m for m in members if m.filename != _CARD)
+    return {m.filename.removesuffix(".npy"): _read_array(archive.read(m)) for m in arrays}
 
 
 def _read_array(raw: bytes) -> np.ndarray:

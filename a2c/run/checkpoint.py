@@ -37,7 +37,7 @@ from a2c.run.segments import Segments
 
 FORMAT = 2
 _UNSEALED = 1  # the previous format: no checksum, and other games from the same seed, so it can only be evaluated
-_LARGEST_META = 2**20  # bytes; a few thousand are usual
+LARGEST_META = 2**20  # bytes; a few thousand are usual
 BEST = "best.npz"
 STEP_FILE = re.compile(r"step-\d{12,}\.npz")
 
@@ -311,7 +311,7 @@ def read_checkpoint(path: Path) -> Saved:
 
 
 def _parse(array: np.ndarray) -> dict[str, Any]:
-    if array.nbytes > _LARGEST_META:
+    if array.nbytes > LARGEST_META:
         raise DamagedError("its header is too long")
     meta = json.loads(array.tobytes())
     if not isinstance(meta, dict):

@@ -23,6 +23,7 @@ from a2c.config import UserError
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC  # O_EXCL follows no link either
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _MODE = 0o666  # minus the umask
+BUNDLE = ".a2c"  # the ending of the name of an agent in one file
 
 
 def check_exists(path: Path) -> None:

@@ -11,15 +11,16 @@ from a2c.config import Config, UserError, env_slug
 from a2c.execution.cluster import LAUNCHED
 from a2c.extensions import check_trusted, is_extension, naming, wrapper_names
 from a2c.games import canonical_id
+from a2c.run.bundle import read_bundle
 from a2c.run.checkpoint import BEST, DamagedCheckpointError, Saved, read_checkpoint, step_file, step_files, step_names
-from a2c.run.files import check_exists
+from a2c.run.files import BUNDLE, check_exists
 
 
 def find_checkpoint(path: Path, warn: Callable[[str], None] = lambda text: None) -> Saved:
-    """The checkpoint at `path`: the file itself, or the latest undamaged one of a run folder.
+    """The checkpoint at `path`: the file itself, a bundle, or the latest undamaged one of a run folder.
 
     Args:
-        path: a file or a run folder.
+        path: a checkpoint, a bundle or a run folder.
         warn: called with a sentence for each damaged file that is skipped, and if only the best is left.
 
     Raises:
@@ -27,7 +28,7 @@ def find_checkpoint(path: Path, warn: Callable[[str], None] = lambda text: None)
     """
     check_exists(path)
     if path.is_file():
-        return read_checkpoint(path)
+        return read_bundle(path) if path.suffix == BUNDLE else read_checkpoint(path)
     folder = path / "checkpoints"
     latest_first = step_names(folder)[::-1]
     damages: list[str] = []

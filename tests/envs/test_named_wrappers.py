@@ -13,7 +13,7 @@ from a2c import extensions
 from a2c.config import Config, EnvConfig, UserError, build_config, dump_config, load_config
 from a2c.envs import VecEnv, action_names, is_native, make_filmed_env, make_vec_env
 from a2c.envs.gymnasium import ScalarEnvs
-from a2c.evaluation.evaluate import evaluate, play
+from a2c.evaluation.evaluate import evaluate, games_to_play, play
 from a2c.run.lookup import find_checkpoint
 from a2c.run.training import train
 from a2c.show.game import replay
@@ -244,13 +244,22 @@ def test_a_resumed_run_has_the_bits_of_one_that_was_never_stopped(tmp_path) -> N
         assert whole[key].tobytes() == halves[key].tobytes(), key
 
 
-def test_an_evaluation_says_that_wrappers_were_on(tmp_path) -> None:
-    train(learning({"Shift": {"by": 2}}, "Twice", evaluation={"episodes": 2}, total_env_steps=32), tmp_path / "run")
-    result = evaluate(tmp_path / "run", episodes=2)
+def test_an_evaluation_says_that_wrappers_were_on_and_no_command_runs_them_unnamed(tmp_path, run_cli, monkeypatch):
+    run = tmp_path / "run"
+    train(learning({"Shift": {"by": 2}}, "Twice", evaluation={"episodes": 2}, total_env_steps=32), run)
+    result = evaluate(run, episodes=2)
     assert result.protocol["wrappers"] == (
         'own_wrappers:Shift {"by": 2}, own_wrappers:Twice; the score is of the rewards inside them'
     )
     assert list(result.returns) == list(result.lengths)  # CartPole pays 1 a step
+    monkeypatch.setenv(extensions.TRUSTED, "own_wrappers:Shift")
+    monkeypatch.setattr(extensions, "_given", {})
+    with pytest.raises(UserError, match="own_wrappers:Twice"):
+        games_to_play(run)  # as `a2c eval` asks each run before the first game of any
+    for command in ("eval", "watch", "export", "resume"):
+        ended = run_cli(command, run)
+        assert ended.returncode == 2
+        assert ended.stderr.endswith("if you trust it, say so with --wrapper own_wrappers:Twice.\n")
 
 
 def test_published_scores_are_of_games_without_wrappers() -> None:
@@ -308,7 +317,7 @@ def test_a_mistake_is_one_sentence(wrapper, env_id, message) -> None:
     ["own_wrappers:Shift", ["Shift"], [3], [{}], [{"m:A": {}, "m:B": {}}], [{"m:A": 3}], [{"A": {}}], ["m:A"] * 17],
 )
 def test_what_env_wrappers_may_be(value) -> None:
-    with pytest.raises(UserError, match=r"env\.wrappers=.* a list of at most 16, each module:Name or \{module:Name: \{"):
+    with pytest.raises(UserError, match=r"env\.wrappers=.* list of at most 16, each module:Name or \{module:Name: \{"):
         build_config({"env": {"wrappers": value}}, where="test")
 
 
@@ -330,7 +339,7 @@ def test_only_what_the_user_names_is_run(tmp_path, monkeypatch) -> None:
     file.write_text("env: {id: Chain, wrappers: [{own_wrappers:Shift: {by: 2}}]}")
     named = {"wrappers": ["own_wrappers:Shift"]}
     assigned = {"assignments": ["env.wrappers=[own_wrappers:Twice]"]}
-    with pytest.raises(UserError, match="'own_wrappers:Shift' is code of that module, .* --wrapper own_wrappers:Shift"):
+    with pytest.raises(UserError, match=r"'own_wrappers:Shift' is code of that module, .* --wrapper own_wrap"):
         make_vec_env(load_config(config=file)[0].env, seed=0)
     assert "own_wrappers" not in sys.modules
     for given in (named, assigned):

@@ -1,0 +1,316 @@
+"""Bundles: an agent in one file plays as its run does, is the same bytes each time, and does no harm if it is hostile."""
+
+import io
+import json
+import shutil
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from conftest import small_config
+from strangers import StandIn, assert_well_ended, snapshot, within_bounds
+
+from a2c import extensions
+from a2c.config import build_config
+from a2c.evaluation.evaluate import evaluate
+from a2c.export.export import export_bundle
+from a2c.run.archive import read_archive, write_archive
+from a2c.run.bundle import read_bundle
+from a2c.run.checkpoint import read_checkpoint, step_files
+from a2c.run.lookup import find_checkpoint
+from a2c.run.training import train
+from a2c.show import video
+
+PONG = Path(__file__).parents[1] / "runs" / "pong-reference"
+
+
+def config(**sections):
+    values = {
+        "env": {"id": "Chain"},
+        "model": {"name": "mlp", "conv_layers": None, "hidden_sizes": [4]},
+        "runtime": {"mode": "eager"},
+        "logging": {"tensorboard": False},
+        "total_env_steps": 64,
+    }
+    return small_config(**{**values, **sections})
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("bundle") / "run"
+    train(config(evaluation={"episodes": 6}), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bundle(run, tmp_path_factory) -> Path:
+    return export_bundle(run, out=tmp_path_factory.mktemp("shared") / "chain.a2c").file
+
+
+def card_of(file: Path) -> str:
+    with zipfile.ZipFile(file) as archive:
+        return archive.read("card.md").decode()
+
+
+# --- what it is good for ---------------------------------------------------------------------------------------------
+
+
+def test_it_plays_the_games_of_its_run(run, bundle, run_cli, tmp_path):
+    first, second = (evaluate(path, episodes=5) for path in (run, bundle))
+    for name in ("returns", "lengths", "seeds", "interval", "protocol", "env_steps", "policy"):
+        assert getattr(first, name) == getattr(second, name), name
+    ended = run_cli("eval", bundle, "--json", "e.json", cwd=tmp_path)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    played = json.loads((tmp_path / "e.json").read_text())
+    told = json.loads((run / "evaluations.jsonl").read_text().splitlines()[-1])
+    assert (played["returns"], played["mean"]) == (told["returns"], told["mean"])
+
+
+def test_the_same_agent_gives_the_same_bytes(run, bundle, tmp_path):
+    """From the run, its checkpoint, or a bundle of it; whatever the file is called."""
+    for number, source in enumerate((run, step_files(run / "checkpoints")[-1], bundle)):
+        again = export_bundle(source, out=tmp_path / f"{number}.a2c").file
+        assert again.read_bytes() == bundle.read_bytes(), source
+
+
+def test_it_holds_the_weights_alone_and_says_where_they_are_from(run, bundle):
+    file = step_files(run / "checkpoints")[-1]
+    whole, saved = read_checkpoint(file), find_checkpoint(bundle)
+    assert [*saved.arrays] == [f"model/{name}" for name in whole.group("model")]
+    for key, array in saved.arrays.items():
+        assert array.tobytes() == whole.arrays[key].tobytes()
+    assert (saved.config, saved.env_steps) == (whole.config, 64)
+    for name in ("versions", "machine", "counters"):
+        assert saved.meta[name] == whole.meta[name]
+    facts = saved.meta["bundle"]
+    assert facts["checkpoint"]["file"] == file.name
+    told = json.loads((run / "evaluations.jsonl").read_text().splitlines()[-1])
+    assert facts["evaluation"] == {k: told[k] for k in facts["evaluation"]}
+    assert facts["evaluation"].keys() >= {"mean", "interval", "episodes", "seed", "policy", "protocol", "versions"}
+    assert str(run.parent).encode() not in bundle.read_bytes()
+
+
+def test_its_card_tells_people_the_same(run, bundle, tmp_path):
+    card, saved = card_of(bundle), find_checkpoint(bundle)
+    facts = saved.meta["bundle"]
+    low, high = facts["evaluation"]["interval"]
+    for text in (
+        "# Chain: an agent after 64 agent steps",
+        "a2c eval FILE\na2c watch FILE\na2c train --config config.yaml --init-from FILE\n",
+        f"| mean | {facts['evaluation']['mean']:,.6g} |",
+        f"| interval | [{low}, {high}] |",
+        "| score | undiscounted sum of raw rewards |",
+        "0 LEFT, 1 RIGHT.",
+        f"SHA-256 {facts['checkpoint']['sha256']}",
+        f"| tensorflow | {saved.meta['versions']['tensorflow']} |",
+    ):
+        assert text in card, text
+    settings = card.split("```yaml\n")[1].split("```")[0]
+    assert build_config(yaml.safe_load(settings), where="card") == saved.config
+
+
+def test_an_agent_without_an_evaluation_is_judged_first(tmp_path):
+    train(config(total_env_steps=32), tmp_path / "run")
+    written = export_bundle(tmp_path / "run")
+    assert written.file == tmp_path / "run" / "chain-32-steps.a2c"
+    judged = read_bundle(written.file).meta["bundle"]["evaluation"]
+    assert judged == written.facts["evaluation"]
+    played = evaluate(tmp_path / "run")
+    assert (judged["mean"], judged["interval"], judged["episodes"]) == (played.mean, [*played.interval], 20)
+
+
+def test_a_reference_agent_is_small(tmp_path, run_cli):
+    ended = run_cli("export", PONG, "--format", "bundle", "--out", tmp_path)
+    file = tmp_path / "pong-3000320-steps.a2c"
+    assert ended.returncode == 0, ended
+    assert ended.stdout.startswith(
+        "Pong after 3,000,320 steps: mean 19.40 (95 % interval 19.10 to 19.65) over 20 whole games\n"
+    )
+    assert ended.stdout.endswith("\n  a2c eval pong-3000320-steps.a2c\n")
+    assert file.stat().st_size < 2_750_000
+    assert card_of(file).startswith("# Pong: an agent after 3,000,320 agent steps")
+
+
+def test_a_run_starts_with_its_weights(bundle, tmp_path):
+    train(config(seed=3), tmp_path / "new", init_from=bundle)
+    begun = read_checkpoint(step_files(tmp_path / "new" / "checkpoints")[0])
+    for key, array in find_checkpoint(bundle).arrays.items():
+        assert begun.arrays[key].tobytes() == array.tobytes()
+    assert begun.meta["init_from"].startswith(f"{bundle}, 64 steps, weights ")
+
+
+def test_a_video_lands_beside_it(catch_run, tmp_path, run_cli, monkeypatch):
+    monkeypatch.setattr(video, "_Encoder", StandIn)
+    file = export_bundle(catch_run, out=tmp_path / "catch.a2c").file
+    ended = run_cli("watch", file, "--episodes", 1)
+    assert ended.returncode == 0, ended
+    assert sorted(path.suffix for path in (tmp_path / "videos").iterdir()) == [".gif", ".mp4"]
+    monkeypatch.chdir(tmp_path)
+    assert str(tmp_path / "videos") in run_cli("watch", "catch.a2c", "--episodes", 1).stdout
+
+
+def test_other_formats_are_made_of_it(bundle, tmp_path, run_cli):
+    ended = run_cli("export", bundle, "--format", "savedmodel", "--out", tmp_path / "out")
+    assert ended.returncode == 0, ended
+    card = json.loads((tmp_path / "out" / "card.json").read_text())
+    assert card["checkpoint"] == find_checkpoint(bundle).meta["bundle"]["checkpoint"]
+    assert card["evaluation"] == find_checkpoint(bundle).meta["bundle"]["evaluation"]
+
+
+def test_what_cannot_be_done_with_it_is_one_sentence(bundle, run, tmp_path, run_cli):
+    for words, said in {
+        ("resume", bundle): f"{bundle} is a bundle, which holds an agent but no run to resume; `a2c train --init-from ",
+        ("report", bundle): f"{bundle} is a file; name the run's folder.",
+        ("train", "--env", "Catch", "--init-from", bundle, "--run-dir", tmp_path / "x"): "is another than this run's",
+        ("export", run, "--format", "bundle", "--format", "onnx"): "A bundle is a file by itself; give --format bundle",
+        ("export", run, "--format", "bundle", "--out", tmp_path / "x.npz"): "x.npz must end in .a2c, or be a folder",
+        ("export", run, "--format", "bundle", "--out", tmp_path / "no" / "x.a2c"): "cannot be written: No such file",
+        ("export", tmp_path, "--format", "bundle"): "holds no checkpoint",
+        ("eval", tmp_path / "x.a2c"): "There is no run folder or checkpoint",
+    }.items():
+        ended = run_cli(*words)
+        assert_well_ended(ended)
+        assert (ended.returncode, said in ended.stderr) == (2, True), ended
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- hostile ones ----------------------------------------------------------------------------------------------------
+
+
+def changed(bundle: Path, target: Path, **changes: object) -> Path:
+    """The bundle with other values in its header, sealed again."""
+    arrays, _ = read_archive(bundle)
+    meta = json.loads(arrays["meta"].tobytes())
+    for keys, value in changes.items():
+        *outer, last = keys.split("__")
+        inner = meta
+        for key in outer:
+            inner = inner[key]
+        inner[last] = value
+    write_archive(target, {**arrays, "meta": np.frombuffer(json.dumps(meta).encode(), np.uint8)}, card="card")
+    return target
+
+
+def with_arrays(bundle: Path, target: Path, **more: np.ndarray) -> Path:
+    arrays, _ = read_archive(bundle)
+    write_archive(target, {**arrays, **more})
+    return target
+
+
+def rewritten(bundle: Path, target: Path, kind: int) -> Path:
+    """The same members, unsealed and perhaps compressed."""
+    with zipfile.ZipFile(bundle) as old, zipfile.ZipFile(target, "w", kind) as new:
+        for name in old.namelist():
+            new.writestr(name, old.read(name))
+    return target
+
+
+def bomb(bundle: Path, target: Path) -> Path:
+    """A card of a gigabyte, in a megabyte."""
+    shutil.copy(bundle, target)
+    with (
+        zipfile.ZipFile(target, "a", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("model/999-kernel.npy", "w", force_zip64=True) as member,
+    ):
+        for _ in range(64):
+            member.write(bytes(2**24))
+    return target
+
+
+def pickled(bundle: Path, target: Path) -> Path:
+    class Canary:
+        def __reduce__(self):
+            return (Path.touch, (target.with_name("executed"),))
+
+    stream = io.BytesIO()
+    np.save(stream, np.array([Canary()], object), allow_pickle=True)
+    shutil.copy(bundle, target)
+    with zipfile.ZipFile(target, "a") as archive:
+        archive.writestr("model/999-kernel.npy", stream.getvalue())
+        archive.comment = b""
+    return target
+
+
+def cut_short(bundle: Path, target: Path) -> Path:
+    target.write_bytes(bundle.read_bytes()[:-100])
+    return target
+
+
+def one_bit(bundle: Path, target: Path) -> Path:
+    data = bytearray(bundle.read_bytes())
+    data[len(data) // 2] ^= 1
+    target.write_bytes(data)
+    return target
+
+
+HUGE = np.zeros((1, 1), np.float32)
+HOSTILE = {
+    "cut short": (cut_short, "is damaged"),
+    "a bit changed": (one_bit, "its checksum is wrong"),
+    "unsealed": (lambda b, t: rewritten(b, t, zipfile.ZIP_STORED), "it has no checksum at its end"),
+    "a zip bomb": (bomb, "is damaged"),
+    "compressed": (lambda b, t: rewritten(b, t, zipfile.ZIP_DEFLATED), "it is compressed"),
+    "a pickle": (pickled, "is damaged"),
+    "a path above": (lambda b, t: with_arrays(b, t, **{"../../executed": HUGE}), "damaged or no bundle"),
+    "an absolute path": (lambda b, t: with_arrays(b, t, **{"/tmp/executed": HUGE}), "damaged or no bundle"),
+    "an optimizer": (lambda b, t: with_arrays(b, t, **{"optimizer/000-x": HUGE}), "damaged or no bundle"),
+    "more weights": (lambda b, t: with_arrays(b, t, **{"model/999-kernel": HUGE}), "does not fit: its model has"),
+    "other weights": (lambda b, t: with_arrays(b, t, **{"model/000-kernel": HUGE}), "does not fit: its model has"),
+    "a huge network": (
+        lambda b, t: changed(b, t, config__model__hidden_sizes=[60_000, 60_000]),
+        "does not fit: its model has",
+    ),
+    "no network": (lambda b, t: changed(b, t, config__model__name="nowhere"), "model.name='nowhere' is not allowed"),
+    "no evaluation": (lambda b, t: changed(b, t, bundle__evaluation=None), "damaged or no bundle"),
+    "no mean": (lambda b, t: changed(b, t, bundle__evaluation={"mean": "\x1b[31m"}), "damaged or no bundle"),
+    "no origin": (lambda b, t: changed(b, t, bundle__checkpoint={}), "damaged or no bundle"),
+    "of tomorrow": (lambda b, t: changed(b, t, bundle__version=2), "is a bundle of version 2, and this a2c reads 1"),
+    "a checkpoint": (lambda b, t: changed(b, t, bundle=None), "damaged or no bundle"),
+    "counters": (lambda b, t: changed(b, t, counters__env_steps=-1), "its counters are not those of a run"),
+    "a long header": (lambda b, t: changed(b, t, versions="x" * 2**20), "its header is too long"),
+    "an environment's code": (
+        lambda b, t: changed(b, t, config__env__id="canary:Own-v0"),
+        "so with --env canary:Own-v0",
+    ),
+    "a network's code": (lambda b, t: changed(b, t, config__model__name="canary:own"), "so with --model canary:own"),
+    "an algorithm's code": (
+        lambda b, t: changed(b, t, config__algorithm__name="canary:Own"),
+        "so with --algorithm canary:Own",
+    ),
+    "a wrapper's code": (
+        lambda b, t: changed(b, t, config__env__wrappers=[{"canary:Own": {"x": 1}}]),
+        "so with --wrapper canary:Own",
+    ),
+    "Gymnasium's wrapper that writes files": (
+        lambda b, t: changed(
+            b, t, config__env__wrappers=[{"gymnasium.wrappers:RecordVideo": {"video_folder": "executed"}}]
+        ),
+        "so with --wrapper gymnasium.wrappers:RecordVideo",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_hostile_bundle_is_one_sentence(bundle, tmp_path, run_cli, monkeypatch, kind):
+    (tmp_path / "canary.py").write_text("open('executed', 'a').close()")
+    monkeypatch.setenv(extensions.TRUSTED, "")
+    make, said = HOSTILE[kind]
+    file = make(bundle, tmp_path / "hostile.a2c")
+    before = snapshot(tmp_path)
+    for words in (("eval", file), ("export", file, "--format", "bundle", "--out", tmp_path / "x.a2c")):
+        with within_bounds(30):
+            ended = run_cli(*words, cwd=tmp_path)
+        assert_well_ended(ended)
+        assert (ended.returncode, said in ended.stderr) == (2, True), ended
+    assert snapshot(tmp_path) == before
+    assert "canary" not in sys.modules
+
+
+def test_a_strangers_evaluation_is_made_again_unless_it_is_one(run, tmp_path):
+    stranger = tmp_path / "run"
+    shutil.copytree(run, stranger)
+    (stranger / "evaluations.jsonl").write_text('{"env_steps": 64, "mean": "\\u001b[31m"}\n')
+    assert export_bundle(stranger).facts["evaluation"]["interval"] is not None
