@@ -2,12 +2,15 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
 from a2c.config import Config, UserError, build_config
+from a2c.envs.toy import Catch
 from a2c.run.archive import read_archive, write_archive
 from a2c.run.checkpoint import read_checkpoint, step_files
 from a2c.run.segments import FOLDER, Segments
@@ -156,6 +159,51 @@ def small(updates: int) -> Config:
         },
         where="test",
     )
+
+
+class SickCatch(Catch):
+    """The ball of some seeds is worth infinitely much."""
+
+    def reset(self, *, seed=None, options=None):
+        self.infected = seed is not None and seed % 9 == 0
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action):
+        observation, reward, *rest = super().step(action)
+        return observation, reward * np.inf if self.infected and reward else reward, *rest
+
+
+def test_an_incident_has_the_memory_and_can_be_repeated_alone(run_dir, tmp_path):
+    """What is infinite is drawn from the replay, some time after it was put there."""
+    if "SickCatch-v0" not in gym.registry:
+        gym.register("SickCatch-v0", SickCatch)
+    config = build_config(
+        {
+            "total_env_steps": 1_600,
+            "env": {"id": "SickCatch-v0", "num_envs": 4},
+            "model": {"name": "small", "conv_layers": [[4, 8, 8]]},
+            "algorithm": {"name": "dqn", "learning_starts": 20, "replay_capacity": 400, "prioritised": True},
+            "logging": {"tensorboard": False},
+            "checkpoint": {"every_updates": 3},
+        },
+        where="test",
+    )
+    with pytest.raises(UserError, match=r"^Update \d+ is not finite, first in batch\.rewards") as error:
+        train(config, run_dir)
+    first = str(error.value).split(",")[0]
+    (incident,) = (run_dir / "incidents").iterdir()
+    segments = sorted((incident / FOLDER).iterdir())
+    assert len(segments) > 1
+    assert all(file.samefile(run_dir / FOLDER / file.name) for file in segments)
+    alone = incident.rename(tmp_path / "alone")
+    shutil.rmtree(run_dir)
+    with pytest.raises(UserError, match=first):
+        train(config, alone, resume=True)
+    (repeated,) = (alone / "incidents").iterdir()
+    one, other = (read_archive(folder / "update.npz")[0] for folder in (alone, repeated))
+    assert {name: array.tobytes() for name, array in one.items()} == {
+        name: array.tobytes() for name, array in other.items()
+    }
 
 
 def test_a_run_keeps_no_more_than_its_checkpoints_need(run_dir):

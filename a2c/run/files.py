@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from a2c.config import UserError
+from a2c.reading import open_regular
 
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC  # O_EXCL follows no link either
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -120,7 +121,7 @@ def replacing(path: Path, also: Sequence[str] = (), *, below: Path | None = None
                 os.fsync(file.fileno())
                 for name in also:
                     # before the rename: after a kill between the two, a resumed run writes these names again
-                    _link(temporary, file, name, folder)
+                    _link(temporary, folder, file, name, folder)
             os.replace(temporary, path.name, src_dir_fd=folder, dst_dir_fd=folder)
         except BaseException:
             with suppress(FileNotFoundError):
@@ -189,6 +190,16 @@ def reopen(path: Path, *, append: bool = False, below: Path | None = None) -> Bi
         os.close(descriptor)
         raise OSError(errno.EINVAL, "what lies there is no file of its own", str(path))
     return os.fdopen(descriptor, "ab" if append else "r+b")
+
+
+def link(path: Path, other: Path, *, below: Path) -> None:
+    """Give a file another name too, or copy it if there can be no links; arguments and errors as for `replacing`."""
+    with (
+        open_regular(path, 2**63, links=False) as file,
+        _folder_of(path, below) as folder,
+        _folder_of(other, below) as other_folder,
+    ):
+        _link(path.name, folder, file, other.name, other_folder)
 
 
 def remove(path: Path, *, below: Path | None = None) -> None:
@@ -310,10 +321,10 @@ def _new_name(name: str, folder: int) -> str:
     return temporary
 
 
-def _link(source: str, file: BinaryIO, target: str, folder: int) -> None:
+def _link(source: str, source_folder: int, file: BinaryIO, target: str, folder: int) -> None:
     temporary = _new_name(target, folder)
     try:
-        os.link(source, temporary, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+        os.link(source, temporary, src_dir_fd=source_folder, dst_dir_fd=folder, follow_symlinks=False)
     except OSError:  # a file system without links
         with os.fdopen(os.open(temporary, _NEW, _MODE, dir_fd=folder), "wb") as copy:
             file.seek(0)
@@ -321,6 +332,8 @@ def _link(source: str, file: BinaryIO, target: str, folder: int) -> None:
             copy.flush()
             os.fsync(copy.fileno())
     os.replace(temporary, target, src_dir_fd=folder, dst_dir_fd=folder)
+    with suppress(FileNotFoundError):
+        os.unlink(temporary, dir_fd=folder)  # is left if both are names of one file
 
 
 def _sync(path: Path) -> None:

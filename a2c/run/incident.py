@@ -1,15 +1,14 @@
 """Incidents: what is saved of an update that went wrong, enough to repeat it.
 
-Each is a folder `incidents/step-<env_steps>` of the run. It is a run folder itself, with the run's latest
-checkpoint, so that `a2c resume` on it reaches the same point with the same bits. Beside it: `report.json`, and
-`update.npz` with all that was learned (`model/*`, `optimizer/*`), and the batch of the gradient step
+Each is a folder `incidents/step-<env_steps>` of the run. It is a run folder itself, with the run's latest checkpoint
+and its memory if it has one, so that `a2c resume` on it reaches the same point with the same bits. Beside them:
+`report.json`, and `update.npz` with all that was learned (`model/*`, `optimizer/*`), and the batch of the gradient step
 (`batch/*`) or, if something else went wrong, the latest rollout (`rollout/*`).
 """
 
 from __future__ import annotations
 
 import json
-import shutil
 import traceback
 from pathlib import Path
 from types import TracebackType
@@ -24,12 +23,12 @@ from a2c.config import Config, CrashError, UserError, dump_config
 from a2c.data.collector import RolloutCollector
 from a2c.execution.machine import versions
 from a2c.execution.replicas import ALONE, Replicas, from_text, to_text
-from a2c.reading import open_regular
-from a2c.run.archive import LARGEST, write_archive
+from a2c.run.archive import write_archive
 from a2c.run.checkpoint import learned_arrays, step_files
-from a2c.run.files import make_folders, replacing, write_atomically
+from a2c.run.files import link, make_folders, write_atomically
 from a2c.run.lookup import resume_command
 from a2c.run.metrics import Counters
+from a2c.run.segments import segment_files
 
 KEPT = 10  # incidents of one run; the first ones say most
 NOWHERE = "a place that is finite when it is done again op by op"
@@ -122,8 +121,7 @@ class Incidents:
         folder = self.run_dir / "incidents" / f"step-{self.counters.env_steps:012d}"
         if not self.replicas.is_chief or len(list(folder.parent.glob("step-*"))) >= KEPT:
             return folder.parent
-        checkpoints = folder / "checkpoints"
-        make_folders(checkpoints, below=self.run_dir)
+        make_folders(folder, below=self.run_dir)
         report: dict[str, Any] = {
             "nonfinite_stage": stage,
             "exception": None if error is None else "".join(traceback.format_exception(error)),
@@ -132,12 +130,10 @@ class Incidents:
             "config": dump_config(self.config),
         }
         write_atomically(folder / "report.json", json.dumps(report, indent=2) + "\n", below=self.run_dir)
-        for latest in step_files(self.run_dir / "checkpoints")[-1:]:
-            with (
-                open_regular(latest, LARGEST) as source,
-                replacing(checkpoints / latest.name, below=self.run_dir) as copy,
-            ):
-                shutil.copyfileobj(source, copy)
+        for needed in (*step_files(self.run_dir / "checkpoints")[-1:], *segment_files(self.run_dir)):
+            same = folder / needed.relative_to(self.run_dir)
+            make_folders(same.parent, below=self.run_dir)
+            link(needed, same, below=self.run_dir)
         if learned_from:
             write_archive(folder / "update.npz", {**learned_from, **learned_arrays(self.algorithm)}, below=self.run_dir)
         return folder

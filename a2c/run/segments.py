@@ -38,6 +38,12 @@ class Segment(NamedTuple):
         return f"rows-{self.first:012d}-{self.end:012d}.npz"
 
 
+def segment_files(run_dir: Path) -> list[Path]:
+    """The whole files of a run's memory."""
+    named = sorted((run_dir / FOLDER).glob("rows-*.npz"))
+    return [file for file in named if _SEGMENT.fullmatch(file.name) and is_regular(file, links=False)]
+
+
 class Segments:
     """Saves and restores the rows of one memory, in the folder `memory` of a run."""
 
