@@ -1,4 +1,4 @@
-"""Bundles: an agent in one file plays as its run does, is the same bytes each time, and does no harm if it is hostile."""
+"""Bundles: an agent in one file plays as its run does, is the same bytes each time, and is harmless if hostile."""
 
 import io
 import json
@@ -32,7 +32,7 @@ def config(**sections):
         "env": {"id": "Chain"},
         "model": {"name": "mlp", "conv_layers": None, "hidden_sizes": [4]},
         "runtime": {"mode": "eager"},
-        "logging": {"tensorboard": False},
+        "logging": {"trackers": []},
         "total_env_steps": 64,
     }
     return small_config(**{**values, **sections})

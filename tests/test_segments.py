@@ -183,7 +183,7 @@ def test_an_incident_has_the_memory_and_can_be_repeated_alone(run_dir, tmp_path)
             "env": {"id": "SickCatch-v0", "num_envs": 4},
             "model": {"name": "small", "conv_layers": [[4, 8, 8]]},
             "algorithm": {"name": "dqn", "learning_starts": 20, "replay_capacity": 400, "prioritised": True},
-            "logging": {"tensorboard": False},
+            "logging": {"trackers": []},
             "checkpoint": {"every_updates": 3},
         },
         where="test",

@@ -91,7 +91,7 @@ def trained(config: Config) -> Config:
     between = config.total_env_steps // (GRID * config.env_steps_per_update)
     changes = {
         "logging.histograms": False,
-        "logging.tensorboard": False,
+        "logging.trackers": [],
         "logging.every_updates": max(1, min(config.logging.every_updates, between)),
         "evaluation.episodes": None if is_evaluated(config) else 0,
         "evaluation.video": False,

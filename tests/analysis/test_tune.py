@@ -59,7 +59,7 @@ def test_trials_have_enough_lines_of_metrics_and_nothing_that_only_costs_time():
     assert (config.logging.every_updates, config.env_steps_per_update) == (5, 1024)
     changed = trained(config)
     assert changed.logging.every_updates == 2  # of 40 updates
-    assert (changed.evaluation.episodes, changed.logging.tensorboard) == (0, False)
+    assert (changed.evaluation.episodes, changed.logging.trackers) == (0, ())
     assert trained(changed) == changed
     scheduled = load_config(config="ppo", assignments=["evaluation.every_env_steps=1000000"])[0]
     assert is_evaluated(trained(scheduled))

@@ -227,7 +227,7 @@ def learning(*wrappers: object, **sections: object) -> Config:
         env={"id": "CartPole-v1"},
         model={"name": "mlp", "conv_layers": None, "hidden_sizes": [8]},
         runtime={"mode": "eager"},
-        logging={"tensorboard": False},
+        logging={"trackers": []},
         **sections,
     )
     return config.model_copy(update={"env": config_of(*wrappers, id="CartPole-v1", num_envs=4)})
