@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, NamedTuple, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 from pydantic import Field
 
@@ -52,6 +53,7 @@ class AlgorithmSection(Section):
     PROMISES: ClassVar[Promises] = Promises()
     SEPARATE_VALUE: ClassVar[bool] = False  # whether it needs model.separate_value
     BOOTSTRAPS: ClassVar[bool] = True  # whether it values the observation after each rollout
+    SPACE: ClassVar[Mapping[str, Any]] = {}  # what `a2c tune` varies if no file says it, in the form of such a file
 
     name: str
     """The algorithm; it decides which other keys this section has."""

@@ -6,7 +6,7 @@ The sources in brackets are those of `a2c.config.explain.SOURCES`.
 from __future__ import annotations
 
 from functools import cache
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, create_model
 
@@ -14,6 +14,12 @@ from a2c.algorithms.section import EXPLAINED_VARIANCE, LOSSES, STEP, AlgorithmSe
 from a2c.config.messages import nearest, shown
 from a2c.config.types import NUMBER, NonNegative, NonNegativeInt, Probability, UserError
 from a2c.extensions import find_extension, is_extension
+
+# shared parts of SPACE
+_LEARNING_RATE = {"low": 1e-4, "high": 1e-2, "log": True}
+_OF_ONE_STEP = {"low": 3e-4, "high": 1e-2, "log": True}  # a learning rate, if a rollout is one gradient step
+_ENTROPY = {"low": 0.0, "high": 0.03}
+_LAMBDA = {"low": 0.8, "high": 1.0}
 
 
 class ActorCriticSection(AlgorithmSection):
@@ -43,6 +49,14 @@ class A2CSection(ActorCriticSection):
     IMPLEMENTATION = "a2c.algorithms.a2c:A2C"
     TITLE = "A2C, advantage actor-critic (Mnih et al. 2016, arXiv 1602.01783, synchronous)"
     METRICS = (*LOSSES, EXPLAINED_VARIANCE, *STEP)
+    SPACE: ClassVar[dict[str, Any]] = {
+        "optimizer.learning_rate": _OF_ONE_STEP,
+        "algorithm.entropy_coef": _ENTROPY,
+        "algorithm.gae_lambda": _LAMBDA,
+        "algorithm.rollout_length": [8, 16, 32, 64],
+        "algorithm.normalize_advantages": [False, True],
+        "algorithm.gamma": [0.97, 0.98, 0.99, 0.995],
+    }
 
     name: Literal["a2c"] = "a2c"
 
@@ -69,6 +83,15 @@ class PPOSection(ActorCriticSection):
         Metric("clip_fraction", "fraction of ratios clipped", form=".2f"),
         *STEP,
     )
+    SPACE: ClassVar[dict[str, Any]] = {
+        "optimizer.learning_rate": _LEARNING_RATE,
+        "algorithm.entropy_coef": _ENTROPY,
+        "algorithm.gae_lambda": _LAMBDA,
+        "algorithm.rollout_length": [32, 64, 128],
+        "algorithm.num_epochs": {"low": 1, "high": 8},
+        "algorithm.num_minibatches": [1, 2, 4, 8],
+        "algorithm.clip_range": {"low": 0.05, "high": 0.3},
+    }
 
     name: Literal["ppo"] = "ppo"
     rollout_length: Length = 128
@@ -120,6 +143,14 @@ class TRPOSection(AlgorithmSection):
     )
     PROMISES = Promises(workers=False)
     SEPARATE_VALUE = True
+    SPACE: ClassVar[dict[str, Any]] = {
+        "optimizer.learning_rate": _LEARNING_RATE,
+        "algorithm.max_kl": {"low": 0.003, "high": 0.05, "log": True},
+        "algorithm.gae_lambda": _LAMBDA,
+        "algorithm.rollout_length": [32, 64, 128],
+        "algorithm.cg_damping": {"low": 0.01, "high": 0.3, "log": True},
+        "algorithm.value_epochs": {"low": 1, "high": 10},
+    }
 
     name: Literal["trpo"] = "trpo"
     rollout_length: Length = 128
@@ -166,6 +197,13 @@ class A3CSection(ActorCriticSection):
         Metric("staleness", "staleness (steps of other actors)", "optimizer", ".2f"),
     )
     PROMISES = Promises(exact=False, modes=False, workers=False)
+    SPACE: ClassVar[dict[str, Any]] = {
+        "optimizer.learning_rate": _OF_ONE_STEP,
+        "algorithm.entropy_coef": _ENTROPY,
+        "algorithm.gae_lambda": _LAMBDA,
+        "algorithm.rollout_length": [8, 16, 32],
+        "algorithm.normalize_advantages": [False, True],
+    }
 
     name: Literal["a3c"] = "a3c"
     actors: Annotated[int, Field(ge=0, le=1024), NUMBER] = 0
@@ -241,6 +279,14 @@ class DQNSection(ReplaySection):
         Metric("replay_size", "transitions that can be sampled", "exploration", ",.0f", plotted=False),
         *STEP,
     )
+    SPACE: ClassVar[dict[str, Any]] = {
+        "optimizer.learning_rate": {"low": 5e-5, "high": 2e-3, "log": True},
+        "algorithm.target_update": {"low": 50, "high": 5000, "log": True},
+        "algorithm.gradient_steps": [1, 2, 4, 8],
+        "algorithm.batch_size": [32, 64, 128],
+        "algorithm.n_step": {"low": 1, "high": 5},
+        "algorithm.exploration_fraction": {"low": 0.02, "high": 0.5},
+    }
 
     name: Literal["dqn"] = "dqn"
     target_update: Annotated[int, Field(ge=1, le=2**62), NUMBER] = 1000
@@ -284,6 +330,13 @@ class SACSection(ReplaySection):
         Metric("grad_norm", "gradient norm of the critics before clipping", "optimizer"),
         Metric("learning_rate", "learning rate", "optimizer", ".2g", plotted=False),
     )
+    SPACE: ClassVar[dict[str, Any]] = {
+        "optimizer.learning_rate": {"low": 5e-5, "high": 2e-3, "log": True},
+        "algorithm.target_entropy": {"low": 0.1, "high": 0.98},
+        "algorithm.polyak": {"low": 0.002, "high": 0.05, "log": True},
+        "algorithm.gradient_steps": [1, 2, 4, 8],
+        "algorithm.batch_size": [32, 64, 128],
+    }
 
     name: Literal["sac"] = "sac"
     learning_starts: NonNegativeInt = 20_000

@@ -43,62 +43,6 @@ class Choices:
 Dimension = Range | Choices
 Space = dict[str, Dimension]  # by dotted key
 
-_LEARNING_RATE = {"low": 1e-4, "high": 1e-2, "log": True}
-_OF_ONE_STEP = {"low": 3e-4, "high": 1e-2, "log": True}  # a learning rate, if a rollout is one gradient step
-_ENTROPY = {"low": 0.0, "high": 0.03}
-_LAMBDA = {"low": 0.8, "high": 1.0}
-
-# what is tried for each algorithm if no file says it
-DEFAULTS: dict[str, dict[str, Any]] = {
-    "a2c": {
-        "optimizer.learning_rate": _OF_ONE_STEP,
-        "algorithm.entropy_coef": _ENTROPY,
-        "algorithm.gae_lambda": _LAMBDA,
-        "algorithm.rollout_length": [8, 16, 32, 64],
-        "algorithm.normalize_advantages": [False, True],
-        "algorithm.gamma": [0.97, 0.98, 0.99, 0.995],
-    },
-    "ppo": {
-        "optimizer.learning_rate": _LEARNING_RATE,
-        "algorithm.entropy_coef": _ENTROPY,
-        "algorithm.gae_lambda": _LAMBDA,
-        "algorithm.rollout_length": [32, 64, 128],
-        "algorithm.num_epochs": {"low": 1, "high": 8},
-        "algorithm.num_minibatches": [1, 2, 4, 8],
-        "algorithm.clip_range": {"low": 0.05, "high": 0.3},
-    },
-    "a3c": {
-        "optimizer.learning_rate": _OF_ONE_STEP,
-        "algorithm.entropy_coef": _ENTROPY,
-        "algorithm.gae_lambda": _LAMBDA,
-        "algorithm.rollout_length": [8, 16, 32],
-        "algorithm.normalize_advantages": [False, True],
-    },
-    "trpo": {
-        "optimizer.learning_rate": _LEARNING_RATE,
-        "algorithm.max_kl": {"low": 0.003, "high": 0.05, "log": True},
-        "algorithm.gae_lambda": _LAMBDA,
-        "algorithm.rollout_length": [32, 64, 128],
-        "algorithm.cg_damping": {"low": 0.01, "high": 0.3, "log": True},
-        "algorithm.value_epochs": {"low": 1, "high": 10},
-    },
-    "dqn": {
-        "optimizer.learning_rate": {"low": 5e-5, "high": 2e-3, "log": True},
-        "algorithm.target_update": {"low": 50, "high": 5000, "log": True},
-        "algorithm.gradient_steps": [1, 2, 4, 8],
-        "algorithm.batch_size": [32, 64, 128],
-        "algorithm.n_step": {"low": 1, "high": 5},
-        "algorithm.exploration_fraction": {"low": 0.02, "high": 0.5},
-    },
-    "sac": {
-        "optimizer.learning_rate": {"low": 5e-5, "high": 2e-3, "log": True},
-        "algorithm.target_entropy": {"low": 0.1, "high": 0.98},
-        "algorithm.polyak": {"low": 0.002, "high": 0.05, "log": True},
-        "algorithm.gradient_steps": [1, 2, 4, 8],
-        "algorithm.batch_size": [32, 64, 128],
-    },
-}
-
 
 def read_space(file: Path | None, config: Config) -> Space:
     """The space of a file, else the default of the configuration's algorithm.
@@ -107,7 +51,7 @@ def read_space(file: Path | None, config: Config) -> Space:
         UserError: if there is none, or a key or a value is not allowed.
     """
     if file is None:
-        given, where = DEFAULTS.get(config.algorithm.name, {}), "the default space"
+        given, where = config.algorithm.SPACE, "the default space"
         if not given:
             raise UserError(f"There is no default space for {config.algorithm.name}; give one with --space FILE.")
     else:

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from a2c.algorithms.sections import SECTIONS
-from a2c.analysis.space import DEFAULTS, Choices, Range, contains, read_space, rounded, with_settings
+from a2c.analysis.space import Choices, Range, contains, read_space, rounded, with_settings
 from a2c.config import UserError, dotted, dump_config, load_config
 
 PPO = load_config(config="catch-ppo")[0]
@@ -55,7 +55,7 @@ def test_a_value_may_lie_in_a_dimension_or_not():
 def test_the_default_spaces_hold_nothing_that_contradicts_itself(algorithm, env):
     config = load_config(env_id=env, overrides={"algorithm.name": algorithm})[0]
     space = read_space(None, config)
-    assert space.keys() == DEFAULTS[algorithm].keys()
+    assert space.keys() == config.algorithm.SPACE.keys()
     defaults = dotted(dump_config(config))
     corners = {}
     for key, dimension in space.items():
@@ -126,7 +126,7 @@ def test_a_mistake_in_a_file_is_named_in_one_sentence(tmp_path, text, said):
 
 
 def test_an_algorithm_of_ones_own_needs_a_file(monkeypatch):
-    monkeypatch.delitem(DEFAULTS, "ppo")
+    monkeypatch.setattr(type(PPO.algorithm), "SPACE", {})
     with pytest.raises(UserError, match="There is no default space for ppo; give one with --space FILE"):
         read_space(None, PPO)
 
