@@ -58,11 +58,12 @@ def plan_runs(arms: Sequence[Arm], seeds: Sequence[int], folder: Path) -> list[P
     """The runs of all arms, seed by seed, so that an interrupted comparison has whole pairs.
 
     Each seed begins with another arm, so that no arm always runs beside the same others: that would bias the speeds.
+    The first seed begins with the first arm, with which the others are compared.
     """
     named = list(zip(arms, _names(arms), strict=True))
     planned = []
-    for seed in seeds:
-        first = seed % len(named)
+    for at, seed in enumerate(seeds):
+        first = at % len(named)
         for arm, name in named[first:] + named[:first]:
             exact = arm.config.algorithm.PROMISES.exact
             run = Run(arm.label, arm.config.env.id, seed, folder / "runs" / f"{name}-s{seed}", exact)

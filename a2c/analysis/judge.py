@@ -65,7 +65,9 @@ def judge(found: Found, options: Search, *, seeds: int, command: str) -> Judgeme
     comparison = _compare([Arm("default", found.config), Arm(name, config)], request, options.tell)
     write_report(comparison, command)
     assert comparison.convergence is not None
-    return Judgement(best, _say(name, comparison.convergence.contrasts[0].final_return, found.config), comparison)
+    (contrast,) = comparison.convergence.contrasts
+    assert (contrast.baseline, contrast.arm) == ("default", name)
+    return Judgement(best, say(name, contrast.final_return, found.config.total_env_steps), comparison)
 
 
 def _compare(arms: list[Arm], request: Request, tell: Callable[[str], None]) -> Comparison:
@@ -91,10 +93,16 @@ def _unjudged(name: str, trials: int) -> str:
     )
 
 
-def _say(name: str, ended: PairedComparison, config: Config) -> str:
-    """What the final returns of the new seeds show, claiming no more."""
+def say(name: str, ended: PairedComparison, env_steps: int) -> str:
+    """What the final returns of the new seeds show, claiming no more.
+
+    Args:
+        name: of the trial.
+        ended: its final returns, compared with those of the default.
+        env_steps: of each run.
+    """
     name = name.capitalize()
-    new = f"{ended.pairs} new seed{'s' if ended.pairs > 1 else ''}, {config.total_env_steps:,} steps"
+    new = f"{ended.pairs} new seed{'s' if ended.pairs > 1 else ''}, {env_steps:,} steps"
     start = f"it ended {ended.estimate:+.2f} from the return of the default ({new}"
     unshown = f"{name} is not shown to be better than the default"
     if ended.low is None or ended.high is None:

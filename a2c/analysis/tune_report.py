@@ -6,7 +6,7 @@ import csv
 import json
 import warnings
 from collections.abc import Callable
-from io import BytesIO, StringIO
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from a2c.analysis.tune import Found
 from a2c.config import short_key
 from a2c.execution.machine import versions
 from a2c.run.files import make_folders, write_atomically
+from a2c.show.style import render
 
 SHOWN = 10  # trials, in the table
 MOST_SIGNS = 12  # in the legend of the curves
@@ -102,9 +103,7 @@ def _draw(found: Found, folder: Path) -> None:
             warnings.simplefilter("ignore")  # of few trials, or equal ones
             figure = draw().figure
             figure.set_size_inches(size)
-            file = BytesIO()
-            figure.savefig(file, dpi=130, bbox_inches="tight")
-            write_atomically(folder / f"{name}.png", file.getvalue())
+            write_atomically(folder / f"{name}.png", render(figure, "png", fitted=True))
             plt.close(figure)
 
 

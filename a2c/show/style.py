@@ -85,12 +85,18 @@ def plain(text: str) -> str:
     return f" {shown}" if shown.startswith("_") else shown
 
 
-def render(figure: Figure, form: str) -> bytes:
-    """A figure as PNG or SVG, the same bytes for the same figure."""
+def render(figure: Figure, form: str, *, fitted: bool = False) -> bytes:
+    """A figure as PNG or SVG, the same bytes for the same figure.
+
+    Args:
+        figure: what is drawn.
+        form: png or svg.
+        fitted: the picture is as large as what is drawn, which may lie outside of the figure.
+    """
     file = BytesIO()
     metadata = {"Date": None} if form == "svg" else None
     with _quiet_about_glyphs(), mpl.rc_context({"svg.hashsalt": "a2c"}):
-        figure.savefig(file, format=form, dpi=130, metadata=metadata)
+        figure.savefig(file, format=form, dpi=130, metadata=metadata, bbox_inches="tight" if fitted else None)
     return file.getvalue()
 
 

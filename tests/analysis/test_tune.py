@@ -15,6 +15,8 @@ from conftest import press_ctrl_c
 from killing import latest_checkpoint
 
 from a2c.analysis.arms import last_record, steps_done
+from a2c.analysis.judge import say
+from a2c.analysis.statistics import MIN_SEEDS, paired_difference
 from a2c.analysis.tune import GRID, is_evaluated, on_grid, trained
 from a2c.config import load_config
 from a2c.run.lock import is_locked
@@ -66,13 +68,30 @@ def test_trials_have_enough_lines_of_metrics_and_nothing_that_only_costs_time():
     assert not is_evaluated(changed)
 
 
+@pytest.mark.parametrize(
+    ("shift", "seeds", "said"),
+    [
+        (+1.0, 6, "Trial 7 is better than the default: it ended +1.05 from the return of the default (6 new seeds,"),
+        (-1.0, 6, "Trial 7 is worse than the default, though its score was the highest: it ended -0.95 from"),
+        (+0.0, 6, "Trial 7 is not shown to be better than the default: it ended +0.05 from"),
+        (+1.0, 5, "Trial 7 is not shown to be better than the default: it ended +1.10 from"),
+    ],
+)
+def test_the_last_sentence_claims_what_the_new_seeds_show_and_no_more(shift, seeds, said):
+    default = [0.0, 0.3, 0.1, 0.2, 0.5, 0.4][:seeds]
+    best = [value + shift + noise for value, noise in zip(default, [0.1, -0.1, 0.2, -0.2, 0.1, 0.0], strict=False)]
+    sentence = say("trial 7", paired_difference(default, best), 500)
+    assert sentence.startswith(said)
+    assert ("; 95 % " in sentence) == (seeds >= MIN_SEEDS)
+
+
 # --- whole commands ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.integration
 def test_a_search_names_no_winner_before_it_is_judged_on_new_seeds(files, run_cli):
-    ended = run_cli(*words("--trials", "3", "--jobs", "2", "--judge-seeds", "1"), cwd=files)
-    assert (ended.returncode, ended.stderr) == (0, "")
+    told = run_cli(*words("--trials", "3", "--jobs", "2", "--judge-seeds", "1"), cwd=files)
+    assert (told.returncode, told.stderr) == (0, "")
     out = files / "out"
     assert trials_in(out)[0]["optimizer.learning_rate"] == 7e-4  # the default
     assert [trial["state"] for trial in trials_in(out)] == ["complete"] * 3
@@ -84,7 +103,7 @@ def test_a_search_names_no_winner_before_it_is_judged_on_new_seeds(files, run_cl
             trial["optimizer.learning_rate"],
             trial["algorithm.gamma"],
         )
-        assert re.search(rf"^trial {trial['trial']}: {trial['score']:.2f}; ", ended.stdout, re.MULTILINE)
+        assert re.search(rf"^trial {trial['trial']}: {trial['score']:.2f}; ", told.stdout, re.MULTILINE)
     rows = list(csv.DictReader((out / "report/trials.csv").open()))
     assert [float(row["score"]) for row in rows] == [trial["score"] for trial in trials_in(out)]
     for name in ("history", "curves", "importance", "parallel"):
@@ -96,13 +115,15 @@ def test_a_search_names_no_winner_before_it_is_judged_on_new_seeds(files, run_cl
     judged = sorted(path.name for path in out.glob("judge/*/runs/*"))
     if best["trial"]:
         assert judged == ["default-s1", f"trial-{best['trial']}-s1"]
-        assert "is not shown to be better than the default" in ended.stdout
-        assert "a 95 % interval needs 6 seeds" in ended.stdout
+        ended = [last_record(run)["episode_return_mean"] for run in sorted(out.glob("judge/*/runs/*"))]
+        assert f"it ended {ended[1] - ended[0]:+.2f} from the return of the default (1 new seed, 640" in told.stdout
+        assert "is not shown to be better than the default" in told.stdout
+        assert "a 95 % interval needs 6 seeds" in told.stdout
     else:
         assert judged == []
-        assert "No trial scored higher than the default settings: keep them." in ended.stdout
+        assert "No trial scored higher than the default settings: keep them." in told.stdout
     again = run_cli(*words("--trials", "3", "--jobs", "2", "--judge-seeds", "1"), cwd=files)
-    assert again.stdout.splitlines()[-6:] == ended.stdout.splitlines()[-6:]  # nothing is trained again
+    assert again.stdout.splitlines()[-6:] == told.stdout.splitlines()[-6:]  # nothing is trained again
 
 
 @pytest.mark.integration
