@@ -25,7 +25,7 @@ def fast(module: str) -> Any:
     if module in sys.modules:
         return sys.modules[module]
     with _silenced_stderr(), _without_collections():
-        with _hidden("matplotlib", "scipy"):  # Keras imports what it finds
+        with _hidden("matplotlib", "scipy", "pandas"):  # Keras imports what it finds
             import_module("tensorflow")
         return import_module(module)
 

@@ -44,7 +44,6 @@ from a2c.cli.places import place_of
 from a2c.config import Config, UserError, changed, env_slug, load_config
 from a2c.quiet import fast
 from a2c.run.files import check_exists, check_folder, check_writable
-from a2c.run.follower import check_installed
 
 if TYPE_CHECKING:
     from a2c.run.progress import Progress
@@ -88,7 +87,7 @@ def train(
     settings, source = load_config(config=config, env_id=env, overrides=overrides, assignments=set_ or [], tell=tell)
     check_env(settings.env.id)
     if settings.runtime.strategy != "multiworker":  # else only the chief needs them
-        check_installed(settings)
+        import_module("a2c.run.follower").check_installed(settings)
     if init_from is not None and settings.runtime.strategy != "multiworker":  # else the chief reads it
         check_exists(init_from)
     if seeds is not None:
