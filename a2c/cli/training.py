@@ -47,7 +47,6 @@ from a2c.cli.places import place_of
 from a2c.config import Config, UserError, changed, cut, env_slug, load_config
 from a2c.quiet import fast
 from a2c.run.files import BUNDLE, check_exists, check_folder, check_writable
-from a2c.run.follower import check_installed
 
 if TYPE_CHECKING:
     from a2c.run.checkpoint import Saved
@@ -95,7 +94,7 @@ def train(
     )
     check_env(settings.env.id)
     if settings.runtime.strategy != "multiworker":  # else only the chief needs them
-        check_installed(settings)
+        import_module("a2c.run.follower").check_installed(settings)
     if seeds is not None:
         _check_single(init_from, stop_at)
         _train_seeds(settings, seeds, run_dir, jobs, cluster, quiet=quiet)

@@ -8,8 +8,9 @@ sent is sent by the next one.
 from __future__ import annotations
 
 import json
+import os
 import re
-import secrets
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -69,7 +70,7 @@ def tracked_id(run_dir: Path) -> str:
         found = read_bytes(file, 100, links=False).decode(errors="replace").strip()
         if re.fullmatch("[0-9a-f]{16}", found):
             return found
-    made = secrets.token_hex(8)
+    made = os.urandom(8).hex()
     write_atomically(file, f"{made}\n")
     return made
 
@@ -125,11 +126,13 @@ class Follower:
             return
         self._tell("end")
         try:
-            failed = self.process.wait(END_SECONDS) != 0
+            why = self._last_words() if self.process.wait(END_SECONDS) else None
         except subprocess.TimeoutExpired:
-            self._give_up(f"it is not ready after {END_SECONDS:g} seconds")
+            why = f"it is not ready after {END_SECONDS:g} seconds"
+        if why is None:
+            self._stop()
         else:
-            self._give_up(self._last_words()) if failed else self._stop()
+            self._give_up(why)
 
     def _tell(self, line: str) -> None:
         """Write a line to the process; if it has ended, `check` or `finish` notices."""
@@ -152,7 +155,9 @@ class Follower:
         self.process = None
 
     def _last_words(self) -> str:
-        """What the process wrote last."""
+        """What the process wrote last, or the signal that ended it."""
+        if self.process is not None and self.process.returncode < 0:
+            return signal.Signals(-self.process.returncode).name
         lines: list[str] = []
         with suppress(OSError):
             lines = [line for line in read_end(self.log, 2_000).splitlines() if line.strip()]
