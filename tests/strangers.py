@@ -99,23 +99,6 @@ def assert_well_ended(ended: Any) -> None:
     assert all(line.startswith("a2c: ") for line in lines), lines
 
 
-class StandIn:
-    """Writes what ffmpeg would."""
-
-    def __init__(self, parts, folder, frames_per_second):
-        self.parts = parts
-
-    def write(self, frame):
-        pass
-
-    def finish(self):
-        for part in self.parts.values():
-            part.write_bytes(b"video")
-
-    def kill(self):
-        pass
-
-
 class TooLongError(BaseException):
     """No error that the code under test would answer."""
 

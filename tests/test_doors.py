@@ -45,7 +45,6 @@ ALLOWED = {
     ("export/onnx_writer.py", "write_onnx: onnx.save"): "into a new folder",
     ("show/plot.py", "save: mkdir"): "beside the file that the user named",
     ("show/style.py", "render: savefig"): "into memory",
-    ("analysis/tune_report.py", "_draw: savefig"): "into memory",
     ("run/lock.py", "take: truncate"): "of a file that the door opened",
     ("run/archive.py", "write_archive: ZipFile"): "of a file that the door opened",
     ("run/archive.py", "write_archive: open"): "of a member of that archive",

@@ -64,7 +64,9 @@ class ComparisonPart(StrEnum):  # typer does not support lists of Literal
 
 
 def eval_(
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Runs, checkpoints, or folders of runs.")],
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="PATH...", help="Runs, checkpoints, bundles, or folders of runs.")
+    ],
     env: TrustedEnv = None,
     algorithm: TrustedAlgorithm = None,
     model: TrustedModel = None,

@@ -95,7 +95,9 @@ StopAt = Annotated[
 ]
 InitFrom = Annotated[
     Path | None,
-    typer.Option(metavar="RUN|FILE", help="Start with the network of another run or checkpoint; all else is fresh."),
+    typer.Option(
+        metavar="RUN|FILE", help="Start with the network of another run, checkpoint or bundle; all else is fresh."
+    ),
 ]
 OnNan = Annotated[
     OnNanChoice | None,

@@ -217,7 +217,7 @@ def _export_bundle(exporting: Any, path: Path, formats: list[str], *, as_json: b
 
 
 def watch(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="A run's folder or a checkpoint.")],
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="A run's folder, a checkpoint or a bundle.")],
     env: TrustedEnv = None,
     algorithm: TrustedAlgorithm = None,
     model: TrustedModel = None,

@@ -232,9 +232,10 @@ class Run:
             open_folder(self.run_dir, self.replicas, lock)
         elif lost := self.checkpoints.restore(saved):
             forgets = ", with an empty replay" if self.algorithm.memory is not None else ""
+            env = f"{self.config.env.id}{' in its env.wrappers' if self.config.env.wrappers else ''}"
             warn(
                 f"{lost} of {self.envs.num_envs} environments are not where they were when {saved.path.name} was "
-                f"written: {self.config.env.id} is no function of its seed and actions, or is another version. They "
+                f"written: {env} is no function of its seed and actions, or is another version. They "
                 f"start new games, and the run continues{forgets}, but not exactly."
             )
 
