@@ -241,7 +241,7 @@ class _Session:
         elif code in STOPPED:
             claim.lock.release()  # it is resumed
         else:
-            self._fail(claim, last_words(each.job))
+            self._fail(claim, last_words(each.job).rstrip("."))
 
     def _fail(self, claim: Claim, reason: str) -> None:
         self.study.fail(claim, reason)
