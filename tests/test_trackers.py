@@ -44,7 +44,7 @@ def nobody(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("NETRC", str(home / "netrc"))
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")  # of the reading here
-    monkeypatch.setattr(follower, "END_SECONDS", 300.0)  # on a slow machine
+    monkeypatch.setattr(follower, "END_SECONDS", 1000.0)  # on a slow machine
 
 
 # --- reading back -----------------------------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ def wandb_records(data: bytes) -> Iterator[bytes]:
 def read_mlflow(run: Path) -> Tracked:
     from mlflow import MlflowClient
 
-    client = MlflowClient(f"sqlite:///{run.parent / 'mlflow.db'}")
+    client = MlflowClient(f"sqlite:///{run.parent / '.mlflow/mlflow.db'}")
     experiment = client.get_experiment_by_name("a2c").experiment_id
     (found,) = (one for one in client.search_runs([experiment]) if one.info.run_name == run.name)
     scalars = {
@@ -173,7 +173,10 @@ def test_a_killed_run_is_resumed_in_the_same_tracked_run_without_double_or_missi
     def sent() -> int:
         if name == "wandb":
             return sum(file.stat().st_size for file in run.glob("wandb/*run-*/*.wandb"))
-        with suppress(sqlite3.Error), sqlite3.connect(f"file:{tmp_path}/mlflow.db?mode=ro", uri=True) as database:
+        with (
+            suppress(sqlite3.Error),
+            sqlite3.connect(f"file:{tmp_path}/.mlflow/mlflow.db?mode=ro", uri=True) as database,
+        ):
             return database.execute("select max(step) from metrics where key like 'evaluation/%'").fetchone()[0] or 0
         return 0
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol
 
 from a2c.config import dotted
 from a2c.reading import is_regular, open_regular
-from a2c.run.files import remove_folder, reopen
+from a2c.run.files import make_folders, remove_folder, reopen
 from a2c.run.follower import Task, game_file
 from a2c.run.logs import parsed
 
@@ -103,7 +103,7 @@ class WeightsAndBiases:
 
 
 class Mlflow:
-    """A run at the server that MLFLOW_TRACKING_URI names, else in `mlflow.db` beside the run's folder.
+    """A run at the server that MLFLOW_TRACKING_URI names, else in the folder `.mlflow` beside the run's.
 
     It is found again by its tag `a2c.run`.
     """
@@ -114,12 +114,13 @@ class Mlflow:
         from mlflow.entities import Metric, Param
 
         run_dir = Path(task.run_dir)
-        beside, server = run_dir.parent, os.environ.get("MLFLOW_TRACKING_URI")
+        server, local = os.environ.get("MLFLOW_TRACKING_URI"), run_dir.parent / ".mlflow"
+        make_folders(local)
         self.metric = Metric
-        with reopen(beside / ".mlflow.lock") as lock:  # two runs that make a database at the same time damage it
+        with reopen(local / "lock") as lock:  # two runs that make a database at the same time damage it
             fcntl.flock(lock, fcntl.LOCK_EX)
-            self.client = MlflowClient(server or f"sqlite:///{beside / 'mlflow.db'}")
-            experiment = self._experiment(None if server else (beside / "mlartifacts").as_uri())
+            self.client = MlflowClient(server or f"sqlite:///{local / 'mlflow.db'}")
+            experiment = self._experiment(None if server else (local / "artifacts").as_uri())
         found = self.client.search_runs([experiment], f"tags.`a2c.run` = '{task.run_id}'", max_results=1)
         if found:
             self.id = found[0].info.run_id
@@ -138,6 +139,9 @@ class Mlflow:
 
     def log(self, points: Sequence[Point]) -> None:
         """Send points in requests that hold whole ones, as many as are allowed."""
+        for point in points:  # first: a point that is held is whole
+            if point.game is not None:
+                self.client.log_artifact(self.id, str(point.game), "videos")
         size = max(1, MOST_METRICS // max(len(point.scalars) for point in points))
         for start in range(0, len(points), size):
             now = round(time.time() * 1000)  # of the sending, in milliseconds
@@ -147,9 +151,6 @@ class Mlflow:
                 for tag, value in point.scalars.items()
             ]
             self.client.log_batch(self.id, batch)
-        for point in points:
-            if point.game is not None:
-                self.client.log_artifact(self.id, str(point.game), "videos")
 
     def close(self, checkpoint: Path | None) -> None:
         """Say how the run ended."""
