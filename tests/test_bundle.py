@@ -279,6 +279,7 @@ HOSTILE = {
     "no facts": (changing("bundle", None), "damaged or no bundle"),
     "no evaluation": (changing("bundle evaluation", None), "damaged or no bundle"),
     "no mean": (changing("bundle evaluation mean", "\x1b[31m"), "damaged or no bundle"),
+    "an endless mean": (changing("bundle evaluation mean", 10**400), "damaged or no bundle"),
     "no origin": (changing("bundle checkpoint", {}), "damaged or no bundle"),
     "of yesterday": (changing("format", 1), "damaged or no bundle"),  # files of that format have no checksum
     "of tomorrow": (changing("bundle version", 2), "is a bundle of version 2, and this a2c reads 1"),
@@ -306,6 +307,15 @@ def test_a_hostile_bundle_is_one_sentence(bundle, tmp_path, run_cli, monkeypatch
         assert (ended.returncode, said in ended.stderr) == (2, True), ended
     assert snapshot(tmp_path) == before
     assert "canary" not in sys.modules
+
+
+@pytest.mark.parametrize("facts", [{"x": 1}, {"checkpoint": {}, "evaluation": {"mean": 10**400}}, [], "x"])
+def test_what_a_strangers_checkpoint_says_of_a_bundle_is_not_believed(run, bundle, tmp_path, facts):
+    """Under the name of a checkpoint: it is one, and is judged again."""
+    file = changing("bundle", facts)(bundle, tmp_path / "stranger.npz")
+    written = export_bundle(file, out=tmp_path / "x.a2c")
+    assert written.facts["checkpoint"]["file"] == "stranger.npz"
+    assert written.facts["evaluation"]["interval"] == find_checkpoint(bundle).meta["bundle"]["evaluation"]["interval"]
 
 
 def test_a_strangers_evaluation_is_made_again_unless_it_is_one(run, tmp_path):

@@ -67,6 +67,7 @@ def agent_facts(saved: Saved, observation_space: Any, num_actions: int, shows: S
             "seed": config.seed,
             "return_of_the_last_games": sum(returns) / len(returns) if returns else None,
             "last_games": len(returns),
+            **({"init_from": cut(saved.meta["init_from"])} if "init_from" in saved.meta else {}),
         },
         "policy": _POLICIES[shows],
         "algorithm": config.algorithm.TITLE,

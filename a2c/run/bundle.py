@@ -57,22 +57,22 @@ def read_bundle(path: Path) -> Saved:
     match saved.meta:
         case {"bundle": {"version": int() as version}} if version > VERSION:
             raise UserError(f"{path} is a bundle of version {cut(version)}, and this a2c reads {VERSION}; update a2c.")
-        case {"format": form, "bundle": {"checkpoint": {"file": str(), "sha256": str()}, "evaluation": result}}:
-            if form == FORMAT and is_result(result) and all(map(_WEIGHT.fullmatch, saved.arrays)):
-                return saved
+        case {"format": form} if form == FORMAT and facts_of(saved) and all(map(_WEIGHT.fullmatch, saved.arrays)):
+            return saved
     raise DamagedCheckpointError(f"{path} is damaged or no bundle of a2c; the name of a checkpoint ends in .npz.")
 
 
 def is_result(evaluation: Any) -> bool:
     """Whether a value from a file is the result of an evaluation."""
     match evaluation:
-        case {"mean": int() | float(), "episodes": int(), "interval": interval, "policy": str(), "protocol": dict()}:
-            ends = interval if isinstance(interval, list) else []
-            return interval is None or [type(end) for end in ends] == [float, float]
+        case {"mean": float(), "episodes": int(), "interval": None | [float(), float()], "protocol": dict()}:
+            return True
     return False
 
 
 def facts_of(saved: Saved) -> dict[str, Any]:
-    """What a bundle tells of its agent, see `write_bundle`; nothing if a checkpoint of a run was read."""
-    facts = saved.meta.get("bundle")
-    return facts if isinstance(facts, dict) else {}
+    """The checkpoint and the evaluation that a bundle names, see `write_bundle`; nothing for what is no bundle."""
+    match saved.meta.get("bundle"):
+        case {"checkpoint": {"file": str(), "sha256": str()}, "evaluation": result} if is_result(result):
+            return dict(saved.meta["bundle"])
+    return {}
