@@ -91,7 +91,7 @@ def tell_of_another_machine(saved: Saved, here: str, warn: Callable[[str], None]
     there = saved.meta.get("machine", here)
     if there != here:
         warn(
-            f"{saved.path.name} was written on {shown(there, 200)}, and this is {here!r}: the run continues, "
+            f"{saved.path.name} was written on {shown(there, 140)}, and this is {here!r}: the run continues, "
             "but its bits may be others."
         )
 
