@@ -24,6 +24,7 @@ from a2c.run.checkpoint import read_checkpoint, step_files
 from a2c.run.follower import Follower, check_installed
 from a2c.run.lookup import find_checkpoint
 from a2c.run.metrics import EVALUATED, tensorboard_tags
+from a2c.run.trackers import Lines
 from a2c.run.training import train
 
 BOTH = ["wandb", "mlflow"]
@@ -298,6 +299,21 @@ assert not {{"wandb", "mlflow", "pandas", "a2c.run.trackers"}} & set(sys.modules
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_lines_are_read_once_when_they_are_whole(tmp_path):
+    lines = Lines(tmp_path, {"entropy": "losses/entropy"}, of_evaluation=False)
+    read = []
+    for text in (
+        '{"env_steps": 1, "entropy": 0.5}\n{"env_steps": 2, "ent',
+        'ropy": 0.25}\nno line\n',
+        "",
+        '{"env_steps": 3}\n',
+    ):
+        with (tmp_path / "metrics.jsonl").open("a") as file:
+            file.write(text)
+        read.append([(point.env_steps, point.scalars) for point in lines.new()])
+    assert read == [[(1, {"losses/entropy": 0.5})], [(2, {"losses/entropy": 0.25})], [], [(3, {})]]
 
 
 # --- earlier runs -----------------------------------------------------------------------------------------------------

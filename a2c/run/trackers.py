@@ -142,7 +142,7 @@ class Mlflow:
         for point in points:  # first: a point that is held is whole
             if point.game is not None:
                 self.client.log_artifact(self.id, str(point.game), "videos")
-        size = max(1, MOST_METRICS // max(len(point.scalars) for point in points))
+        size = max(1, MOST_METRICS // max(1, *(len(point.scalars) for point in points)))
         for start in range(0, len(points), size):
             now = round(time.time() * 1000)  # of the sending, in milliseconds
             batch = [
