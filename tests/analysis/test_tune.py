@@ -170,7 +170,7 @@ def test_ctrl_c_lets_the_trials_save_and_the_same_command_continues(files):
 def test_a_trial_that_fails_is_told_and_the_search_goes_on(files, run_cli):
     space = {"model.conv_layers": [[[4, 4, 4]], [[4, 4, 4], [4, 30, 1]]]}  # the second does not fit the screen
     (files / "space.yaml").write_text(yaml.safe_dump(space))
-    ended = run_cli(*words("--trials", "3", "--judge-seeds", "0"), cwd=files)
+    ended = run_cli(*words("--trials", "8", "--judge-seeds", "0"), cwd=files)
     assert (ended.returncode, ended.stderr) == (0, "")
     trials = trials_in(files / "out")
     assert (trials[0]["state"], trials[0]["reason"]) == ("complete", None)
