@@ -140,7 +140,7 @@ def test_steps_may_be_written_as_people_write_them(text, steps):
             ["train", "--env", "CartPole-v1", "--config", "atari", "--set", "model.name=nature"],
             "model.name=nature does not fit",
         ),
-        (["train", "--env", "Qbert", "--set", "env.screen_size=20"], "raise env.screen_size"),
+        (["train", "--env", "Qbert", "--config", "atari", "--set", "env.screen_size=20"], "raise env.screen_size"),
         (["train", "--lr", "3"], "the setting optimizer.learning_rate is changed by --set optimizer.learning_rate="),
         (["train", "--env", "Pong", "--set", "optimizer.lr=1"], "Did you mean optimizer.learning_rate?"),
         (["train", "--steps", "3Q"], "'3Q' is not allowed: it should be a whole number from 1, such as 500k or 2M"),
@@ -204,7 +204,8 @@ def test_the_package_is_imported_without_chatter():
 @pytest.mark.integration
 def test_a_mistake_prints_no_chatter_and_no_traceback(tmp_path):
     """In a process of its own, in which TensorFlow starts."""
-    command = [sys.executable, "-m", "a2c", "train", "--env", "Qbert", "--set", "env.screen_size=20"]
+    arguments = ["train", "--env", "Qbert", "--config", "atari", "--set", "env.screen_size=20"]
+    command = [sys.executable, "-m", "a2c", *arguments]
     result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr.startswith("a2c: The images are too small")

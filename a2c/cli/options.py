@@ -164,7 +164,7 @@ ConfigOption = Annotated[
     str | None,
     typer.Option(
         "--config",
-        help="A preset's name or a YAML file. Default: the game's own, else atari; for what is no game, vector.",
+        help="A preset's name or a YAML file. Default: the game's own, else fast; for what is no game, vector.",
         autocompletion=complete_config,
     ),
 ]

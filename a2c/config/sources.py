@@ -61,13 +61,16 @@ def read_source(config: str | Path | None, env_id: Any, algorithm: Any) -> tuple
 def _default_preset(env_id: str, algorithm: Any) -> str:
     """The environment's own preset if there is one for this algorithm, else that of its kind, else the algorithm's.
 
-    That of the default algorithm is `atari`; a user's own algorithm uses the same presets.
+    A user's own algorithm uses the presets of the default one.
     """
-    is_default = algorithm in (None, DEFAULT) or is_extension(algorithm)
     env_id = canonical_id(env_id)
-    kinds = [env_slug(env_id) if atari_game(env_id) or env_id in TOYS else "vector"]
-    own = kinds if is_default else [*(f"{kind}-{algorithm}" for kind in kinds), str(algorithm)]
-    return next((name for name in own if name in preset_names()), "atari")
+    is_atari = atari_game(env_id) is not None
+    own = env_slug(env_id) if is_atari or env_id in TOYS else "vector"
+    if algorithm in (None, DEFAULT) or is_extension(algorithm):
+        wanted = [own, "fast"] if is_atari else [own]
+    else:
+        wanted = [f"{own}-{algorithm}", str(algorithm)]
+    return next((name for name in wanted if name in preset_names()), "atari")
 
 
 def _presets_folder() -> Path:
