@@ -144,7 +144,7 @@ def trained_with(command: str):
 
 CONFIGS = {
     "preset": load_config(env_id="Pong", overrides={"seed": 7, "total_env_steps": 1000})[0],
-    "another preset": load_config(config="fast", env_id="Qbert")[0],
+    "another preset": load_config(config="machado", env_id="Qbert")[0],
     "far from all": small_config(
         env={"id": "some.module:Env-v0", "reward_clipping": "none"},
         optimizer={"epsilon": 1e-9, "learning_rate": 3.0000000000000004e-05, "schedule": "linear"},
@@ -161,8 +161,8 @@ def test_the_command_gives_the_same_configuration(config):
 
 def test_the_command_is_short_where_a_preset_is_near():
     assert train_command(CONFIGS["preset"]) == "a2c train --env Pong --seed 7 --steps 1000"
-    assert train_command(CONFIGS["another preset"]) == "a2c train --env Qbert --config fast --seed 0"
-    assert "fast" in preset_names()
+    assert train_command(CONFIGS["another preset"]) == "a2c train --env Qbert --config machado --seed 0"
+    assert "machado" in preset_names()
 
 
 def test_a_configuration_of_another_version_is_no_reason_to_say_nothing_else(tmp_path):
