@@ -115,9 +115,10 @@ def test_a_check_that_hangs_or_dies_does_not_take_the_others_with_it(tmp_path, m
     )
     (tmp_path / "tensorflow").mkdir()
     (tmp_path / "tensorflow" / "__init__.py").write_text("import sys\nsys.exit('no')")
-    emulator, tensorflow = doctor._in_own_process(["emulator", "tensorflow"])
-    assert emulator.found == "the check ended its process: nothing more for 2 seconds"
-    assert "SystemExit: no" in tensorflow.found
+    findings = doctor._in_own_process(["emulator", "tensorflow"])
+    assert next(findings).found == "the check ended its process: nothing more for 2 seconds"
+    monkeypatch.setattr(doctor, "RISKY_SECONDS", 60)  # the other one's process has to start, on a busy machine too
+    assert "SystemExit: no" in next(findings).found
 
 
 @pytest.mark.parametrize("folder", ["empty", "nowhere"])
