@@ -85,6 +85,8 @@ def find_extension(name: str, option: str) -> Any:
     try:
         imported = importlib.import_module(module)
     except (Exception, SystemExit) as error:  # the user's module may raise anything
+        if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
+            raise UserError(f"--{option} {name}: there is no module {error.name!r} here or on PYTHONPATH.") from None
         raise UserError(f"--{option} {name}: the module {module!r} cannot be imported: {described(error)}.") from error
     if not hasattr(imported, attribute):
         raise UserError(f"--{option} {name}: the module {module!r} has no {attribute!r}.")

@@ -142,7 +142,7 @@ def test_a_game_lends_its_preset_and_keys_of_its_own_are_checked(monkeypatch):
 
 
 WRONG = {
-    "nowhere:Thing": "the module 'nowhere' cannot be imported",
+    "nowhere:Thing": "there is no module 'nowhere' here or on PYTHONPATH",
     "json:Thing": "the module 'json' has no 'Thing'",
     "json:dumps": "json:dumps is no algorithm: it needs an attribute Section",
     "os:environ": "os:environ is no algorithm: it needs an attribute Section",

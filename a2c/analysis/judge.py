@@ -103,13 +103,15 @@ def say(name: str, ended: PairedComparison, env_steps: int) -> str:
     """
     name = name.capitalize()
     new = f"{ended.pairs} new seed{'s' if ended.pairs > 1 else ''}, {env_steps:,} steps"
-    start = f"it ended {ended.estimate:+.2f} from the return of the default ({new}"
+    side = "below" if ended.estimate < 0 else "above"
+    start = f"its return ended {abs(ended.estimate):.2f} {side} that of the default ({new}"
     unshown = f"{name} is not shown to be better than the default"
     if ended.low is None or ended.high is None:
         return f"{unshown}: {start}; a 95 % interval needs {MIN_SEEDS} seeds)."
     found = f"{start}; 95 % {ended.low:+.2f} to {ended.high:+.2f}, p {ended.p_value:.2g})"
     if not ended.shown:
-        return f"{unshown}: {found}; more --judge-seeds may tell."
+        needed = "p of at most 0.05" if ended.low > 0 or ended.high < 0 else "an interval without 0"
+        return f"{unshown}: {found}. It needs {needed}; more --judge-seeds may tell."
     if ended.low > 0:
         return f"{name} is better than the default: {found}."
     return f"{name} is worse than the default, though its score was the highest: {found}; keep the default."

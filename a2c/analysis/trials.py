@@ -68,7 +68,7 @@ class Trials:
         config: the default settings.
         space: what is varied.
         number: trials in all, of all processes.
-        storage: an Optuna storage URL. Default: `study.db` in the folder.
+        storage: an opened Optuna storage. Default: `study.db` in the folder.
         pruner: median, hyperband or none.
 
     Raises:
@@ -76,7 +76,7 @@ class Trials:
     """
 
     def __init__(
-        self, folder: Path, config: Config, space: Space, *, number: int, storage: str | None, pruner: str
+        self, folder: Path, config: Config, space: Space, *, number: int, storage: Any = None, pruner: str
     ) -> None:
         self.folder, self.config, self.space, self.number = folder, config, space, number
         values = dotted(dump_config(config))
@@ -162,25 +162,21 @@ class Trials:
 
     # --- within the study -------------------------------------------------------------------------------------------
 
-    def _open(self, storage: str | None, pruner: str) -> Any:
+    def _open(self, storage: Any, pruner: str) -> Any:
         optuna, total = self.optuna, self.config.total_env_steps
         pruners: dict[str, Callable[[], Any]] = {
             "median": lambda: optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=total // 5),
             "hyperband": lambda: optuna.pruners.HyperbandPruner(max(1, total // GRID), total),
             "none": optuna.pruners.NopPruner,
         }
-        try:
-            study = optuna.create_study(
-                storage=self._storage(storage),
-                study_name=STUDY if storage is None else f"{STUDY}-{self.folder.absolute().name}",
-                direction="maximize",
-                load_if_exists=True,
-                pruner=pruners[pruner](),
-            )
-        except Exception as error:  # of SQLAlchemy, of the database's driver, or of Optuna
-            said = str(error).strip().partition("\n")[0].rstrip(".")
-            what = f"The storage {self.folder / 'study.db'}" if storage is None else "--storage"
-            raise UserError(f"{what} cannot be opened with Optuna ({said}).") from None
+        own, file = storage is None, self.folder / "study.db"
+        study = optuna.create_study(
+            storage=open_storage(f"sqlite:///{file.absolute()}", f"The storage {file}") if own else storage,
+            study_name=STUDY if own else f"{STUDY}-{self.folder.absolute().name}",
+            direction="maximize",
+            load_if_exists=True,
+            pruner=pruners[pruner](),
+        )
         self._check_folder(study)
         return study
 
@@ -199,12 +195,6 @@ class Trials:
                 f"The storage holds a study {study.study_name} of another folder; share that folder between all "
                 "processes, or choose an --out of another name."
             )
-
-    def _storage(self, storage: str | None) -> Any:
-        if storage is not None and not storage.startswith("sqlite"):
-            return storage
-        url = storage or f"sqlite:///{self.folder.absolute() / 'study.db'}"
-        return self.optuna.storages.RDBStorage(url, engine_kwargs={"connect_args": {"timeout": WAIT_SECONDS}})
 
     def _enqueue_default(self) -> None:
         """Ask for the default first, and again if it failed; what the space does not contain is not drawn."""
@@ -313,6 +303,26 @@ def _suggest(trial: Any, key: str, dimension: Dimension) -> None:
 def _plain(value: Any) -> Any:
     """A value that a storage can hold: a list becomes a text."""
     return json.dumps(value) if isinstance(value, list) else value
+
+
+def open_storage(url: str, what: str = "--storage") -> Any:
+    """Connect to the Optuna storage at a URL.
+
+    Args:
+        url: such as sqlite:///study.db.
+        what: the storage in words, for the error.
+
+    Raises:
+        UserError: if Optuna is not installed, or the storage cannot be opened.
+    """
+    storages = import_optuna().storages
+    try:
+        if url.startswith("sqlite"):
+            return storages.RDBStorage(url, engine_kwargs={"connect_args": {"timeout": WAIT_SECONDS}})
+        return storages.get_storage(url)
+    except Exception as error:  # of SQLAlchemy, of the database's driver, or of Optuna
+        said = str(error).strip().partition("\n")[0].rstrip(".")
+        raise UserError(f"{what} cannot be opened with Optuna ({said}).") from None
 
 
 def import_optuna() -> Any:

@@ -22,7 +22,7 @@ from a2c.analysis.compare import check_arms
 from a2c.analysis.jobs import MACHINE, POLL_SECONDS, Job, Place, Process, end, last_words
 from a2c.analysis.results import open_folder
 from a2c.analysis.space import Space, read_space
-from a2c.analysis.trials import GRID, Claim, Trials, import_optuna
+from a2c.analysis.trials import GRID, Claim, Trials, import_optuna, open_storage
 from a2c.config import Config, UserError, changed, dump_config, env_slug
 from a2c.run.files import make_folders
 from a2c.run.lock import holder, is_locked
@@ -72,10 +72,11 @@ def search(options: Search) -> Found:
     config = trained(options.config)
     space = read_space(options.space_file, config)
     import_optuna()
+    storage = None if options.storage is None else open_storage(options.storage)
     check_arms([Arm("the default", config)])
     what = {"config": dump_config(config), "space": _dump(space), "pruner": options.pruner}
     folder = open_folder(options.folder, "tuning", f"tune-{env_slug(config.env.id)}", what)
-    study = Trials(folder, config, space, number=options.trials, storage=options.storage, pruner=options.pruner)
+    study = Trials(folder, config, space, number=options.trials, storage=storage, pruner=options.pruner)
     session = _Session(options, folder, study)
     with suppress(StoppedError), StopSignal() as stop, options.view.part("tuning", options.trials) as part:
         session.work(stop, part)

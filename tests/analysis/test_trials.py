@@ -10,7 +10,7 @@ import pytest
 
 from a2c.analysis import trials
 from a2c.analysis.space import Choices, Range
-from a2c.analysis.trials import DEFAULT, Trials
+from a2c.analysis.trials import DEFAULT, Trials, open_storage
 from a2c.config import UserError, load_config
 
 pytestmark = pytest.mark.integration
@@ -198,10 +198,10 @@ def test_a_study_belongs_to_its_folder(tmp_path):
     here, there = tmp_path / "here" / "out", tmp_path / "there" / "out"
     for folder in (here, there):
         folder.mkdir(parents=True)
-    assert len(run(open_study(here, 3, storage=url))) == 3
-    assert len(open_study(here, 3, storage=url).all()) == 3
+    assert len(run(open_study(here, 3, storage=open_storage(url)))) == 3
+    assert len(open_study(here, 3, storage=open_storage(url)).all()) == 3
     with pytest.raises(UserError, match="of another folder; share that folder between all processes"):
-        open_study(there, 3, storage=url)
+        open_study(there, 3, storage=open_storage(url))
     (here / "trials/0000").mkdir(parents=True)
     with pytest.raises(UserError, match="holds trials of a study in another storage; give the same --storage again"):
         open_study(here, 3)
@@ -216,9 +216,9 @@ def test_a_study_belongs_to_its_folder(tmp_path):
         ("redis://localhost", "--storage cannot be opened with Optuna ("),
     ],
 )
-def test_a_storage_that_cannot_be_opened_is_told_in_one_sentence(tmp_path, url, said):
+def test_a_storage_that_cannot_be_opened_is_told_in_one_sentence(url, said):
     with pytest.raises(UserError) as told:
-        open_study(tmp_path, storage=url)
+        open_storage(url)
     assert said in str(told.value)
     assert "\n" not in str(told.value)
 

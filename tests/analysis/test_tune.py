@@ -71,10 +71,10 @@ def test_trials_have_enough_lines_of_metrics_and_nothing_that_only_costs_time():
 @pytest.mark.parametrize(
     ("shift", "seeds", "said"),
     [
-        (+1.0, 6, "Trial 7 is better than the default: it ended +1.05 from the return of the default (6 new seeds,"),
-        (-1.0, 6, "Trial 7 is worse than the default, though its score was the highest: it ended -0.95 from"),
-        (+0.0, 6, "Trial 7 is not shown to be better than the default: it ended +0.05 from"),
-        (+1.0, 5, "Trial 7 is not shown to be better than the default: it ended +1.10 from"),
+        (+1.0, 6, "Trial 7 is better than the default: its return ended 1.05 above that of the default (6 new seeds,"),
+        (-1.0, 6, "Trial 7 is worse than the default, though its score was the highest: its return ended 0.95 below"),
+        (+0.0, 6, "Trial 7 is not shown to be better than the default: its return ended 0.05 above"),
+        (+1.0, 5, "Trial 7 is not shown to be better than the default: its return ended 1.10 above"),
     ],
 )
 def test_the_last_sentence_claims_what_the_new_seeds_show_and_no_more(shift, seeds, said):
@@ -83,6 +83,14 @@ def test_the_last_sentence_claims_what_the_new_seeds_show_and_no_more(shift, see
     sentence = say("trial 7", paired_difference(default, best), 500)
     assert sentence.startswith(said)
     assert ("; 95 % " in sentence) == (seeds >= MIN_SEEDS)
+
+
+def test_a_sentence_names_what_a_difference_lacks_to_be_shown():
+    default = [0.0, 0.3, 0.1, 0.2, 0.5, 0.4]
+    apart = say("trial 7", paired_difference(default, [0.5, 0.8, 0.7, 0.6, 0.9, 0.399]), 500)
+    assert "95 % +" in apart and "It needs p of at most 0.05; more --judge-seeds may tell." in apart
+    alike = say("trial 7", paired_difference(default, [0.1, 0.2, 0.3, 0.0, 0.6, 0.3]), 500)
+    assert "95 % -" in alike and "It needs an interval without 0; more --judge-seeds may tell." in alike
 
 
 # --- whole commands ---------------------------------------------------------------------------------------------------
@@ -116,7 +124,8 @@ def test_a_search_names_no_winner_before_it_is_judged_on_new_seeds(files, run_cl
     if best["trial"]:
         assert judged == ["default-s1", f"trial-{best['trial']}-s1"]
         ended = [last_record(run)["episode_return_mean"] for run in sorted(out.glob("judge/*/runs/*"))]
-        assert f"it ended {ended[1] - ended[0]:+.2f} from the return of the default (1 new seed, 640" in told.stdout
+        side = "below" if ended[1] < ended[0] else "above"
+        assert f"ended {abs(ended[1] - ended[0]):.2f} {side} that of the default (1 new seed, 640" in told.stdout
         assert "is not shown to be better than the default" in told.stdout
         assert "a 95 % interval needs 6 seeds" in told.stdout
     else:
@@ -188,6 +197,7 @@ def test_a_trial_that_fails_is_told_and_the_search_goes_on(files, run_cli):
         (["--set", "env.screen_size=16", "--set", "model.conv_layers=[[4,30,1]]"], "conv_layers"),
         (["--set", "algorithm.nonsense=1"], "There is no key 'algorithm.nonsense'"),
         (["--trials", "1"], "Invalid value for '--trials': it should be 2 or more"),
+        (["--storage", "nonsense"], "--storage cannot be opened with Optuna (Could not parse"),
         (["--pruner", "best"], "'best' is not one of 'median', 'hyperband', 'none'"),
         (["--set", "runtime.strategy=multiworker"], "is of several workers, and single processes are started here"),
         (["--env", "Nonsense"], "Nonsense"),

@@ -293,7 +293,7 @@ def test_a_game_in_wrappers_can_be_shown() -> None:
     ("wrapper", "env_id", "message"),
     [
         ("Nothing", "Chain", "the module 'own_wrappers' has no 'Nothing'"),
-        ("nowhere:Nothing", "Chain", "the module 'nowhere' cannot be imported: ModuleNotFoundError"),
+        ("nowhere:Nothing", "Chain", "there is no module 'nowhere' here or on PYTHONPATH"),
         ("broken_wrappers:Any", "Chain", "cannot be imported: ZeroDivisionError: division by zero (broken_wrap"),
         ("plain", "Chain", "(env.wrappers) is none: it must be a subclass of gymnasium.Wrapper"),
         ("gymnasium.wrappers.vector:ClipReward", "Chain", "is none: it must be a subclass of gymnasium.Wrapper"),
