@@ -15,13 +15,14 @@ from a2c.algorithms.off_policy import (
     Transitions,
     check_batch,
     drawn,
+    n_step_targets,
     total_gradient_steps,
     transitions,
     transitions_spec,
 )
 from a2c.algorithms.on_policy import Objective
 from a2c.algorithms.policy import QPolicy, network
-from a2c.algorithms.returns import moments, n_step_returns
+from a2c.algorithms.returns import moments
 from a2c.algorithms.sections import DQNSection
 from a2c.config import Config
 from a2c.data.replay import Replay, replay_of
@@ -183,9 +184,7 @@ class DQN(Algorithm):
         valued = tap("target_q_values", self._q_values(self.target, following))
         choosing = self._q_values(self.policy.model, following) if self.config.double else valued
         best = tf.argmax(choosing, axis=-1, output_type=tf.int32)
-        values = tf.stop_gradient(tf.gather(valued, best, batch_dims=1))
-        final_values = tf.repeat(values[None], self.config.n_step, axis=0)
-        return n_step_returns(batch.rewards, batch.discounts, batch.ends, final_values, values)[:1]
+        return n_step_targets(batch, tf.stop_gradient(tf.gather(valued, best, batch_dims=1)))
 
     def _q_values(self, model: keras.Model, observations: tf.Tensor) -> tf.Tensor:
         """Q [N, A], computed in independent parts."""

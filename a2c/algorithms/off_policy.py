@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from a2c.algorithms.on_policy import Objective, terms
+from a2c.algorithms.returns import n_step_returns
 from a2c.algorithms.sections import ReplaySection
 from a2c.config import Config, UserError
 from a2c.data.replay import Replay, Samples
@@ -45,6 +46,12 @@ def transitions(samples: Samples, objective: Objective, *, beta: float = 0.0) ->
         samples.next_observations[None],
         weights.astype(np.float32)[None],
     )
+
+
+def n_step_targets(batch: Transitions, values: tf.Tensor) -> tf.Tensor:
+    """The n-step return [1, N] of each transition, with `values` [N] of the observations after it."""
+    final_values = tf.repeat(values[None], batch.rewards.shape[0], axis=0)
+    return n_step_returns(batch.rewards, batch.discounts, batch.ends, final_values, values)[:1]
 
 
 def transitions_spec(number: int, n_step: int, observation: tuple[int, ...], dtype: Any) -> Transitions:

@@ -16,6 +16,7 @@ from a2c.algorithms.off_policy import (
     Transitions,
     check_batch,
     drawn,
+    n_step_targets,
     total_gradient_steps,
     transitions,
     transitions_spec,
@@ -96,7 +97,8 @@ class SAC(Algorithm):
         self.log_temperature = keras.Variable(np.log(config.first_temperature), dtype="float32", name="log_temperature")
         for critic, target in zip(self.critics, self.targets, strict=True):
             target.set_weights(critic.get_weights())
-        batch = transitions_spec(config.batch_size, 1, tuple(policy.model.input_shape[1:]), policy.model.input.dtype)
+        observation, dtype = tuple(policy.model.input_shape[1:]), policy.model.input.dtype
+        batch = transitions_spec(config.batch_size, config.n_step, observation, dtype)
         learned = {
             "critics": [variable for critic in self.critics for variable in critic.trainable_variables],
             "policy": policy.model.trainable_variables,
@@ -139,7 +141,7 @@ class SAC(Algorithm):
             _critics(config, space, num_actions),
             _critics(config, space, num_actions),
             (optimizers[0], optimizers[1], optimizers[2]),
-            replay_of(config.env, space, capacity=section.replay_capacity),
+            replay_of(config.env, space, capacity=section.replay_capacity, n_step=section.n_step),
             objective=Objective.of(config),
             sample_seed=stream_seed(config.seed, "samples"),
             mode=config.runtime.mode,
@@ -181,7 +183,7 @@ class SAC(Algorithm):
         following = batch.next_observations[0]
         valued = tap("target_q_values", self._smaller(self.targets, following))
         soft = soft_values(self._outputs(self.policy.model, following)[0], valued, self._temperature())
-        targets = tap("targets", tf.stop_gradient(batch.rewards + batch.discounts * soft[None]))
+        targets = tap("targets", tf.stop_gradient(n_step_targets(batch, soft)))
         observations = tap("observations", batch.observations[0])
         chosen = [
             tf.gather(self._q_values(critic, observations), batch.actions[0], batch_dims=1)[None]

@@ -248,6 +248,8 @@ class ReplaySection(AlgorithmSection):
     """After each rollout [zoo]."""
     batch_size: Annotated[int, Field(ge=1, le=65_536), NUMBER] = 32
     """Transitions of a gradient step [zoo], [dqn]."""
+    n_step: Annotated[int, Field(ge=1, le=1000), NUMBER] = 1
+    """Rewards in a target before the network's own estimate [rainbow]: it has 3."""
 
     def passes(self, num_envs: int) -> float:
         """See `AlgorithmSection`: the next observations go forward only, which is a third."""
@@ -284,7 +286,7 @@ class DQNSection(ReplaySection):
         "algorithm.target_update": {"low": 50, "high": 5000, "log": True},
         "algorithm.gradient_steps": [1, 2, 4, 8],
         "algorithm.batch_size": [32, 64, 128],
-        "algorithm.n_step": {"low": 1, "high": 5},
+        "algorithm.n_step": {"low": 1, "high": 10},
         "algorithm.exploration_fraction": {"low": 0.02, "high": 0.5},
     }
 
@@ -299,8 +301,6 @@ class DQNSection(ReplaySection):
     """The network chooses the next action, the target only values it (van Hasselt et al. 2016, arXiv 1509.06461)."""
     duelling: bool = False
     """Q = V + A - mean A, from the network's two heads (Wang et al. 2016, arXiv 1511.06581)."""
-    n_step: Annotated[int, Field(ge=1, le=1000), NUMBER] = 1
-    """Rewards in a target before the network's own estimate [rainbow]: it has 3."""
     prioritised: bool = False
     """Draw transitions in proportion to their last TD error (Schaul et al. 2016, arXiv 1511.05952)."""
     priority_exponent: Probability = 0.6
@@ -336,6 +336,7 @@ class SACSection(ReplaySection):
         "algorithm.polyak": {"low": 0.002, "high": 0.05, "log": True},
         "algorithm.gradient_steps": [1, 2, 4, 8],
         "algorithm.batch_size": [32, 64, 128],
+        "algorithm.n_step": {"low": 1, "high": 10},
     }
 
     name: Literal["sac"] = "sac"
