@@ -200,6 +200,22 @@ class NumpyPPO:
         return {name: np.mean([losses[name] for losses in each]) for name in each[0]}
 
 
+def sampled_returns(samples, values, algorithm, cut_on_life_loss):
+    """Rewards as long as the episode lasts, then the value of where it went on or was cut."""
+    targets = np.zeros(len(values))
+    for i in range(len(values)):
+        weight = 1.0
+        for k in range(algorithm.n_step):
+            targets[i] += weight * samples.rewards[k, i]
+            weight *= algorithm.gamma
+            if samples.terminated[k, i] or (cut_on_life_loss and samples.life_lost[k, i]):
+                weight = 0.0
+            if weight == 0.0 or samples.truncated[k, i]:
+                break
+        targets[i] += weight * values[i]
+    return targets
+
+
 @dataclasses.dataclass
 class NumpyDQN:
     """The Huber loss of the TD errors of Q on a network, from transitions as they happened."""
@@ -218,22 +234,12 @@ class NumpyDQN:
         return activations, first
 
     def targets(self, samples):
-        """Rewards as long as the episode lasts, then the target's value of where it went on or was cut."""
+        """The n-step returns with the target network's values, of its own or the network's choice."""
         following = samples.next_observations.astype(np.float64)
         valued = self.q_values(self.target, following)[1]
         choosing = self.q_values(self.network, following)[1] if self.algorithm.double else valued
-        targets = np.zeros(len(valued))
-        for i in range(len(valued)):
-            weight = 1.0
-            for k in range(self.algorithm.n_step):
-                targets[i] += weight * samples.rewards[k, i]
-                weight *= self.algorithm.gamma
-                if samples.terminated[k, i] or (self.cut_on_life_loss and samples.life_lost[k, i]):
-                    weight = 0.0
-                if weight == 0.0 or samples.truncated[k, i]:
-                    break
-            targets[i] += weight * valued[i, choosing[i].argmax()]
-        return targets
+        values = valued[np.arange(len(valued)), choosing.argmax(axis=1)]
+        return sampled_returns(samples, values, self.algorithm, self.cut_on_life_loss)
 
     def update(self, samples, beta):
         """One gradient step; returns what is reported of it, and the sizes of the errors."""
@@ -288,9 +294,8 @@ class NumpySAC:
         n, each = len(samples.actions), np.arange(len(samples.actions))
         x, following = samples.observations.astype(np.float64), samples.next_observations.astype(np.float64)
         alpha = float(np.exp(self.temperature.weights["log"]))
-        cut = samples.terminated[0] | (samples.life_lost[0] & self.cut_on_life_loss)
         soft, _, _ = self.soft(self.policy.forward(following)[1], self.smaller(self.targets, following), alpha)
-        targets = samples.rewards[0] + self.algorithm.gamma * ~cut * soft
+        targets = sampled_returns(samples, soft, self.algorithm, self.cut_on_life_loss)
         losses, squares = {"critic_loss": 0.0}, 0.0
         for critic in self.critics[::-1]:
             activations, q_values, _ = critic.forward(x)

@@ -59,10 +59,12 @@ def reference_of(algorithm: SAC) -> NumpySAC:
     )
 
 
-@pytest.mark.parametrize("mode", ["graph", pytest.param("eager", marks=pytest.mark.integration)])
-def test_whole_updates_are_those_of_the_numpy_reference(mode, monkeypatch):
+@pytest.mark.parametrize(
+    ("mode", "n_step"), [("graph", 1), ("graph", 3), pytest.param("eager", 3, marks=pytest.mark.integration)]
+)
+def test_whole_updates_are_those_of_the_numpy_reference(mode, n_step, monkeypatch):
     """Metrics, all networks and the temperature after each of 4 updates of 3 steps; float32 against float64."""
-    algorithm = sac(mode)
+    algorithm = sac(mode, n_step=n_step)
     reference, drawn, sample = reference_of(algorithm), [], algorithm.memory.sample
 
     def record(number: int, rng: np.random.Generator) -> Any:
@@ -97,7 +99,7 @@ def test_whole_updates_are_those_of_the_numpy_reference(mode, monkeypatch):
 def test_eager_and_graph_make_the_same_updates_bit_for_bit():
     found = []
     for mode in ("eager", "graph"):
-        algorithm = sac(mode)
+        algorithm = sac(mode, n_step=3)
         metrics = [algorithm.update(make_rollout(number, t=T, b=B), number).metrics for number in range(5)]
         variables = [v.numpy().tobytes() for group in algorithm.variables.values() for v in group]
         found.append((variables, [{name: float(x) for name, x in each.items()} for each in metrics]))
