@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import sysconfig
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +15,11 @@ from a2c.config.types import UserError
 
 TRUSTED = "A2C_TRUST"  # an environment variable, so that the processes of a comparison or a cluster trust it too
 _given: dict[str, Any] = {}
-_OURS = (str(Path(__file__).parent) + os.sep, importlib.__file__, "<frozen")  # no places in a user's code
+_NOT_THEIRS = (  # no places in a user's code
+    str(Path(__file__).parent) + os.sep,
+    *(sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib")),
+    "<",
+)
 
 
 def trust(name: str) -> None:
@@ -97,7 +102,7 @@ def find_extension(name: str, option: str) -> Any:
 def described(error: BaseException) -> str:
     """What a user's code raised, and where: `ValueError: no such colour (mine.py, line 3)`."""
     text = " ".join(str(error).strip().splitlines()[:1])[:200].rstrip(". ")
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(_OURS)]
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(_NOT_THEIRS)]
     place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {text}{place}" if text else f"{type(error).__name__}{place}"
 

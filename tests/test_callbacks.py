@@ -114,10 +114,10 @@ def test_save_saves_and_goes_on(run_dir):
     [
         (
             ValueError("no such thing.\nmore"),
-            r"raised ValueError: no such thing in on_update \(test_callb.*, line",
+            r"The callback Answer: on_update raised ValueError: no such thing \(test_callb.*, line",
         ),
         (UserError("mine."), r"The callback Answer: mine\. It was"),
-        (SystemExit(3), r"raised SystemExit: 3 in on_update \(test_callb.*, line"),
+        (SystemExit(3), r"on_update raised SystemExit: 3 \(test_callb.*, line"),
         (7, r"on_update answered 7; None, True, False, 'stop' and 'save' are allowed\. It was"),
         ("sav", "on_update answered 'sav'"),
     ],
@@ -193,3 +193,27 @@ def test_the_example_stops_and_copies(tmp_path, monkeypatch):
 
 def saved_steps_of(folder):
     return [read_checkpoint(file).env_steps for file in step_files(folder)]
+
+
+def test_a_method_that_nothing_calls_is_told(run_dir):
+    class Steps(Callback):
+        def _on_step(self):
+            return True
+
+    with pytest.raises(
+        UserError, match=r"The callback Steps has _on_step, which nothing calls; allowed are on_update, "
+    ):
+        train(config(), run_dir, callbacks=[Steps()])
+    assert not run_dir.exists()
+
+
+def test_what_a_callback_raised_is_the_cause_of_the_error(run_dir):
+    with pytest.raises(UserError) as error:
+        train(config(), run_dir, callbacks=[Answer(3, KeyError("gone"))])
+    assert isinstance(error.value.__cause__, KeyError)
+
+
+def test_a_score_that_is_not_reached_is_said(run_cli, tmp_path):
+    ended = run_cli("train", "--env", "Catch", "--steps", "1000", "--stop-at", "0.9", "--run-dir", tmp_path / "run")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.endswith("--stop-at 0.9 was not reached.\n")

@@ -173,7 +173,8 @@ def test_skipping_for_ever_ends(run_dir):
 def test_an_exception_in_the_loop_leaves_what_repeats_it(run_dir):
     config = sick_config("crash", logging={"every_updates": 100})
     with pytest.raises(
-        CrashError, match=r"after update 8 with ZeroDivisionError: the moon; what .*`a2c resume"
+        CrashError,
+        match=r"after update 8 with ZeroDivisionError: the moon \(test_faults.py, line \d+\); what .*`a2c resume",
     ) as error:
         train(config, run_dir)
     assert "\n" not in str(error.value)

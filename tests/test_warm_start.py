@@ -5,7 +5,7 @@ import pytest
 import yaml
 from conftest import small_config
 
-from a2c.config import UserError
+from a2c.config import UserError, load_config
 from a2c.run.checkpoint import read_checkpoint, step_files
 from a2c.run.training import train
 from a2c.show.page import make_page
@@ -141,3 +141,20 @@ def test_the_command(run_cli, first, tmp_path):
     several = run_cli("train", "--env", "Catch", "--seeds", "2", "--init-from", first, cwd=tmp_path)
     assert several.returncode == 2
     assert "are for a single run" in several.stderr
+
+
+def test_a_policy_taken_for_q_values_is_told(tmp_path):
+    def play_cart_pole(name, **how):
+        net = {"model.name": "mlp", "model.hidden_sizes": (8,), "model.separate_value": False}
+        settings, _ = load_config(
+            env_id="CartPole-v1", overrides={**net, "algorithm.name": name, "total_env_steps": 2_048}
+        )
+        train(settings, tmp_path / name, warn=told.append, **how)
+
+    told = []
+    play_cart_pole("a2c")
+    play_cart_pole("ppo", init_from=tmp_path / "a2c")
+    assert told == []
+    play_cart_pole("dqn", init_from=tmp_path / "a2c")
+    assert len(told) == 1
+    assert "was trained by a2c and gives logits of a policy; dqn takes them for Q-values" in told[0]

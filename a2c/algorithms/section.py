@@ -53,6 +53,7 @@ class AlgorithmSection(Section):
     PROMISES: ClassVar[Promises] = Promises()
     SEPARATE_VALUE: ClassVar[bool] = False  # whether it needs model.separate_value
     BOOTSTRAPS: ClassVar[bool] = True  # whether it values the observation after each rollout
+    HEAD: ClassVar[str] = "logits of a policy"  # what the first head of its network gives, in words
     SPACE: ClassVar[Mapping[str, Any]] = {}  # what `a2c tune` varies if no file says it, in the form of such a file
 
     name: str

@@ -20,6 +20,12 @@ _LEARNING_RATE = {"low": 1e-4, "high": 1e-2, "log": True}
 _OF_ONE_STEP = {"low": 3e-4, "high": 1e-2, "log": True}  # a learning rate, if a rollout is one gradient step
 _ENTROPY = {"low": 0.0, "high": 0.03}
 _LAMBDA = {"low": 0.8, "high": 1.0}
+_OF_A_REPLAY: dict[str, Any] = {
+    "optimizer.learning_rate": {"low": 5e-5, "high": 2e-3, "log": True},
+    "algorithm.gradient_steps": [1, 2, 4, 8],
+    "algorithm.batch_size": [32, 64, 128],
+    "algorithm.n_step": {"low": 1, "high": 10},
+}
 
 
 class ActorCriticSection(AlgorithmSection):
@@ -272,6 +278,7 @@ class DQNSection(ReplaySection):
     """DQN, its schedule of exploration, and the switches for what was found later; all off, as in the paper."""
 
     IMPLEMENTATION = "a2c.algorithms.dqn:DQN"
+    HEAD = "Q-values"
     TITLE = "DQN, deep Q-network (Mnih et al. 2015, doi 10.1038/nature14236)"
     METRICS = (
         Metric("total_loss", "Huber loss of the TD errors"),
@@ -282,11 +289,8 @@ class DQNSection(ReplaySection):
         *STEP,
     )
     SPACE: ClassVar[dict[str, Any]] = {
-        "optimizer.learning_rate": {"low": 5e-5, "high": 2e-3, "log": True},
+        **_OF_A_REPLAY,
         "algorithm.target_update": {"low": 50, "high": 5000, "log": True},
-        "algorithm.gradient_steps": [1, 2, 4, 8],
-        "algorithm.batch_size": [32, 64, 128],
-        "algorithm.n_step": {"low": 1, "high": 10},
         "algorithm.exploration_fraction": {"low": 0.02, "high": 0.5},
     }
 
@@ -331,12 +335,9 @@ class SACSection(ReplaySection):
         Metric("learning_rate", "learning rate", "optimizer", ".2g", plotted=False),
     )
     SPACE: ClassVar[dict[str, Any]] = {
-        "optimizer.learning_rate": {"low": 5e-5, "high": 2e-3, "log": True},
+        **_OF_A_REPLAY,
         "algorithm.target_entropy": {"low": 0.1, "high": 0.98},
         "algorithm.polyak": {"low": 0.002, "high": 0.05, "log": True},
-        "algorithm.gradient_steps": [1, 2, 4, 8],
-        "algorithm.batch_size": [32, 64, 128],
-        "algorithm.n_step": {"low": 1, "high": 10},
     }
 
     name: Literal["sac"] = "sac"

@@ -103,9 +103,11 @@ def say(name: str, ended: PairedComparison, env_steps: int) -> str:
     """
     name = name.capitalize()
     new = f"{ended.pairs} new seed{'s' if ended.pairs > 1 else ''}, {env_steps:,} steps"
+    unshown = f"{name} is not shown to be better than the default"
+    if ended.estimate is None:
+        return f"{unshown}: no game of a run had ended ({new})."
     side = "below" if ended.estimate < 0 else "above"
     start = f"its return ended {abs(ended.estimate):.2f} {side} that of the default ({new}"
-    unshown = f"{name} is not shown to be better than the default"
     if ended.low is None or ended.high is None:
         return f"{unshown}: {start}; a 95 % interval needs {MIN_SEEDS} seeds)."
     found = f"{start}; 95 % {ended.low:+.2f} to {ended.high:+.2f}, p {ended.p_value:.2g})"

@@ -125,7 +125,7 @@ def _range(key: str, given: dict[str, Any], kind: type[AlgorithmSection]) -> Ran
         raise UserError(f"{key} has no range, since it is no number; name its choices: [A, B].")
     whole = type(low) is int
     if low >= high:
-        raise UserError(f"{key}: low={shown(given['low'])} must be less than high={shown(given['high'])}.")
+        raise UserError(f"{key}: low={low:g} must be less than high={high:g}.")
     if type(log) is not bool:
         raise UserError(f"{key}: log={shown(log)} is not allowed: it should be true or false.")
     if log and (low <= 0 or step is not None):

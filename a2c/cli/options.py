@@ -241,6 +241,8 @@ def trust_named(*names: str | None) -> None:
     for name in filter(None, names):
         if not is_extension(name):
             raise UserError(f"A run keeps its own algorithm, network and wrappers; leave {shown(name)} out.")
+        if "(" in name:
+            raise UserError(f"A run keeps the arguments of its wrappers; give {shown(name.partition('(')[0])} alone.")
         trust(name)
 
 

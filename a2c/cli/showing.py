@@ -210,7 +210,7 @@ def _export_bundle(exporting: Any, path: Path, formats: list[str], *, as_json: b
     say(
         f"{facts['game']} after {facts['training']['env_steps']:,} steps: mean {judged['mean']:.2f}{interval} over "
         f"{judged['episodes']} whole games",
-        f"{written.file}  {written.file.stat().st_size / 1e6:.2f} MB",
+        _with_size(written.file),
         "Whoever gets the file plays whole games with:",
         f"  {written.command}",
     )
@@ -276,4 +276,9 @@ def _print_watched(watched: Watched) -> None:
         f"{watched.length:,} steps, {seconds:.0f} s of play; {watched.policy}, game seed {watched.game_seed}"
     )
     for file in watched.files:
-        say(f"{file}  {Path(file).stat().st_size / 1e6:.2f} MB")
+        say(_with_size(Path(file)))
+
+
+def _with_size(file: Path) -> str:
+    size = file.stat().st_size
+    return f"{file}  {size / 1e6:.2f} MB" if size >= 1e5 else f"{file}  {size / 1e3:.1f} kB"

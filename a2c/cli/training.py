@@ -207,6 +207,8 @@ def _run(config: Config, run_dir: Path, headline: str, *, stop_at: float | None,
         drop_output()  # nobody can read it any more
     if not quiet and summary.is_chief:
         _print_summary(summary)
+        if stop_at is not None and summary.signal is None and summary.stopped_by is None:
+            say(f"--stop-at {stop_at:g} was not reached.")
     if summary.signal is not None:
         raise typer.Exit(128 + summary.signal)
 

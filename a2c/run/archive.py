@@ -89,8 +89,10 @@ def read_archive(path: Path) -> tuple[dict[str, np.ndarray], bool]:
                 return _read_members(archive, size), sealed
         except (DamagedError, OSError):
             raise
+        except zipfile.BadZipFile:
+            raise DamagedError("it is no whole zip archive") from None
         except Exception as error:  # zipfile and numpy may raise anything on hostile bytes
-            raise DamagedError(type(error).__name__) from None
+            raise DamagedError(f"{type(error).__name__} in its content") from None
 
 
 def seal_of(path: Path) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from a2c.config import Config, UserError, shown
+from a2c.extensions import described
 from a2c.run.metrics import WINDOW, Counters
 
 Answer = Literal["save", "stop"] | bool | None  # None or True: go on; False or "stop": save and stop; "save": save
@@ -93,6 +93,7 @@ class Callbacks:
         for callback in callbacks:
             if not isinstance(callback, Callback):
                 raise UserError(f"{shown(callback)} is no callback: each should be an object of a2c.Callback.")
+            _check_methods(callback)
         self.stopped_by: str | None = None
         self.error: UserError | None = None
         self._callbacks = callbacks
@@ -148,12 +149,17 @@ class Callbacks:
         )
 
 
+def _check_methods(callback: Callback) -> None:
+    """Check that no method is named like those that are called but never is, as `on_step` of other libraries."""
+    for name in dir(callback):
+        if name.lstrip("_").startswith("on_") and not hasattr(Callback, name):
+            known = ", ".join(each for each in vars(Callback) if each.startswith("on_"))
+            raise UserError(f"The callback {callback} has {name}, which nothing calls; allowed are {known}.")
+
+
 def _mistake(callback: Callback, event: str, error: Exception | SystemExit) -> UserError:
     """The sentence about what a callback raised, without how to resume."""
-    line = " ".join(str(error).strip().splitlines()[:1])[:200].rstrip(". ")
-    if isinstance(error, UserError):
-        return UserError(f"The callback {callback}: {line}")
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    what = f"{type(error).__name__}: {line}" if line else type(error).__name__
-    place = f"{Path(frame.filename).name}, line {frame.lineno}"
-    return UserError(f"The callback {callback} raised {what} in {event} ({place})")
+    said = str(error).rstrip(".") if isinstance(error, UserError) else f"{event} raised {described(error)}"
+    mistake = UserError(f"The callback {callback}: {said}")
+    mistake.__cause__ = error
+    return mistake

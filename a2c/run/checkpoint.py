@@ -294,7 +294,7 @@ def read_checkpoint(path: Path) -> Saved:
     except DamagedError as error:
         raise DamagedCheckpointError(f"{path} is damaged or not a checkpoint of a2c: {error}.") from None
     except Exception as error:  # json may raise anything on hostile bytes
-        reason = type(error).__name__
+        reason = f"{type(error).__name__} in its content"
         raise DamagedCheckpointError(f"{path} is damaged or not a checkpoint of a2c: {reason}.") from None
     if type(form) is not int or form not in (_UNSEALED, FORMAT):
         raise UserError(

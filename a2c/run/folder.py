@@ -97,7 +97,7 @@ def tell_of_another_machine(saved: Saved, here: str, warn: Callable[[str], None]
 
 
 def tell_of_other_inputs(saved: Saved, config: Config, warn: Callable[[str], None]) -> None:
-    """Warn if the weights that a run starts with were learned in another game, or from other pixels."""
+    """Warn if the weights that a run starts with were learned in another game, from other pixels, for another head."""
     sees_images = any(array.ndim == 4 for array in saved.group("model").values())  # a convolution
     keys = ("env.id", "env.screen_size", "model.pixels") if sees_images else ("env.id",)
     others = [key for key in keys if lookup(saved.config, key) != lookup(config, key)]
@@ -107,6 +107,12 @@ def tell_of_other_inputs(saved: Saved, config: Config, warn: Callable[[str], Non
         warn(
             f"The network of {saved.path} was trained with {there}, and this run has {here}: it knows other inputs"
             f"{actions}."
+        )
+    before, now = saved.config.algorithm, config.algorithm
+    if before.HEAD != now.HEAD:
+        warn(
+            f"The network of {saved.path} was trained by {before.name} and gives {before.HEAD}; {now.name} takes them "
+            f"for {now.HEAD}, so little of what it has learned is of use."
         )
 
 

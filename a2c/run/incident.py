@@ -23,6 +23,7 @@ from a2c.config import Config, CrashError, UserError, dump_config
 from a2c.data.collector import RolloutCollector
 from a2c.execution.machine import versions
 from a2c.execution.replicas import ALONE, Replicas, from_text, to_text
+from a2c.extensions import described
 from a2c.run.archive import write_archive
 from a2c.run.checkpoint import learned_arrays, step_files
 from a2c.run.files import link, make_folders, write_atomically
@@ -100,7 +101,7 @@ class Incidents:
             self._crash(error)
 
     def _crash(self, error: Exception) -> NoReturn:
-        first_line = f"{type(error).__name__}: {error}".splitlines()[0][:300].rstrip(".")
+        first_line = described(error)
         if not self.replicas.is_chief:
             raise CrashError(f"Worker {self.replicas.index} stopped with {first_line}.") from error
         try:

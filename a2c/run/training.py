@@ -286,7 +286,7 @@ class Run:
     def check_end(self) -> None:
         """Raise UserError if the run ended because a callback raised, or what it prints cannot be written."""
         if self.callbacks.error is not None:
-            raise UserError(self._why_it_ended(f"{self.callbacks.error}."))
+            raise UserError(self._why_it_ended(f"{self.callbacks.error}.")) from self.callbacks.error.__cause__
         if (error := self.stop.unshown) is not None:
             raise UserError(self._why_it_ended(f"What the run prints cannot be written: {error.strerror or error}."))
 

@@ -264,4 +264,6 @@ def test_values_and_runs_are_compared_and_a_folder_holds_one_comparison(tmp_path
     ]  # in the order of their names
     taken = run_cli(*vary, "--set", "seed=1", "--set", "algorithm.gamma=0.5", "--out", "a", cwd=tmp_path)
     assert taken.returncode == 2
-    assert taken.stderr == "a2c: a holds another comparison (see its comparison.json); choose another --out.\n"
+    assert (
+        taken.stderr == "a2c: a holds another comparison: arms.0.1.seed is 0 there and 1 here; choose another --out.\n"
+    )

@@ -220,10 +220,14 @@ def test_a_folder_of_another_search_is_left_alone(files, run_cli):
     ended = run_cli(*what, cwd=files)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "No trial was trained to its end, so nothing was found." in ended.stdout
-    for other in (["--pruner", "none"], ["--seed", "1"], ["--set", "algorithm.gamma=0.9"]):
+    for other, said in (
+        (["--pruner", "none"], "pruner is 'median' there and 'none' here"),
+        (["--seed", "1"], "config.seed is 0 there and 1 here"),
+        (["--set", "algorithm.gamma=0.9"], "config.algorithm.gamma is 0.99 there and 0.9 here"),
+    ):
         ended = run_cli(*what, *other, cwd=files)
         assert ended.returncode == 2
-        assert "out holds another tuning (see its tuning.json); choose another --out." in ended.stderr
+        assert ended.stderr == f"a2c: out holds another tuning: {said}; choose another --out.\n"
 
 
 def test_without_optuna_the_extra_is_named(files, run_cli, monkeypatch):
