@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -202,9 +203,10 @@ def test_greedy_best_of_three_of_another_seed_has_a_name_of_its_own(tmp_path, ca
 
 
 def test_by_default_videos_stand_in_the_run_also_of_a_checkpoint_file(tmp_path, catch_run):
-    (checkpoint,) = (catch_run / "checkpoints").glob("step-*64.npz")
+    run = shutil.copytree(catch_run, tmp_path / "run")
+    (checkpoint,) = (run / "checkpoints").glob("step-*64.npz")
     watched = make_video(Request(checkpoint))
-    assert {Path(file).parent for file in watched.files} == {catch_run / "videos"}
+    assert {Path(file).parent for file in watched.files} == {run / "videos"}
 
 
 MISTAKES = {
