@@ -3,6 +3,7 @@
 import pytest
 
 from a2c.config import load_config
+from a2c.evaluation.evaluate import evaluate
 from a2c.run.training import train
 
 
@@ -33,6 +34,18 @@ def test_cartpole_is_learned_with_the_preset_of_vectors(run_dir, algorithm, seed
     print(f"\nCartPole-v1, {source}, seed {seed}: {counters.return_mean:.1f} after {counters.env_steps:,} steps")
     assert counters.env_steps <= 100_100
     assert counters.return_mean >= 475
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1])
+def test_cartpole_is_learned_by_dqn_within_60_000_steps(run_dir, seed):
+    """Greedily played: in training a random action in a hundred ends some games early."""
+    config, source = load_config(env_id="CartPole-v1", overrides={"algorithm.name": "dqn", "seed": seed})
+    counters = train(config, run_dir).counters
+    mean = evaluate(run_dir, episodes=20, greedy=True).mean
+    print(f"\nCartPole-v1, {source}, seed {seed}: {counters.return_mean:.1f}, greedily {mean:.1f}")
+    assert counters.env_steps <= 60_100
+    assert mean >= 475
 
 
 def test_the_chain_is_learned_past_its_small_reward(run_dir):
