@@ -42,7 +42,11 @@ KINDS = [  # every setting is among those of the integration tests
     pytest.param(network, pixels, precision, marks=SLOW if slow else INTEGRATION)
     for network, slows in {"nature": (1, 1, 1, 0), "small": (1, 0, 1, 1), "impala": (0, 1, 1, 1)}.items()
     for (pixels, precision), slow in zip(itertools.product(PIXELS, PRECISIONS), slows, strict=True)
-] + [pytest.param("mlp", "scaled", precision, marks=INTEGRATION) for precision in PRECISIONS]
+] + [
+    pytest.param(network, pixels, precision, marks=INTEGRATION)
+    for network, pixels in (("small", "motion"), ("mlp", "scaled"))
+    for precision in PRECISIONS
+]
 CHECKS = {
     "float32": [("savedmodel", "the agent", 1e-4), ("policy.onnx", "the agent", 1e-4)],
     "mixed_bfloat16": [
@@ -144,7 +148,7 @@ def as_layer(folder: Path) -> Callable[[np.ndarray], Sequence]:
 
 
 @pytest.mark.parametrize(
-    ("network", "pixels", "precision"), [("small", "standardized", "float32"), ("mlp", "scaled", "mixed_bfloat16")]
+    ("network", "pixels", "precision"), [("small", "motion", "float32"), ("mlp", "scaled", "mixed_bfloat16")]
 )
 def test_a_savedmodel_gives_the_outputs_of_the_network(network, pixels, precision, tmp_path):
     train(config_of(network, pixels, precision), tmp_path / "run")

@@ -8,7 +8,7 @@ from gymnasium.spaces import Box
 
 import a2c.networks.model
 from a2c.config import ModelConfig, UserError
-from a2c.networks.model import Bias, MaxPool, PixelsToFloats, build_model, refuse_unproven_layers
+from a2c.networks.model import Bias, MaxPool, MotionConv2D, PixelsToFloats, build_model, refuse_unproven_layers
 
 TINY = ((4, 4, 4), (8, 4, 2))
 
@@ -165,7 +165,7 @@ def test_mixed_precision_computes_the_trunk_in_bfloat16_and_the_heads_in_float32
     np.testing.assert_allclose(values, wanted, atol=0.05 * np.max(np.abs(wanted)))
 
 
-@pytest.mark.parametrize("pixels", ["scaled", "standardized"])
+@pytest.mark.parametrize("pixels", ["scaled", "standardized", "motion"])
 @pytest.mark.parametrize("channels", [1, 3, 4])
 def test_channels_first_and_channels_last_are_the_same_network(channels, pixels):
     config = {"name": "small", "conv_layers": TINY, "pixels": pixels}
@@ -218,6 +218,40 @@ def test_standardized_pixels_are_used_by_the_network():
         values, others = model(x)[1].numpy(), model(dim)[1].numpy()
         gap[pixels] = np.max(np.abs(values - others)) / np.max(np.abs(values))
     assert gap["standardized"] < 0.05 < gap["scaled"]
+
+
+@pytest.mark.parametrize("channels", [1, 4])
+def test_motion_is_a_convolution_of_the_changes_and_the_newest_frame(channels):
+    """The folded kernel on the frames, against the plain kernel on the changes themselves, in float64."""
+    layer = MotionConv2D(5, 4, 2, use_bias=False)
+    frames = images(3, 12, 10, channels) / np.float32(255)
+    ours = layer(frames)
+    wide = frames.astype(np.float64)
+    seen = np.concatenate([4 * np.diff(wide, axis=-1), wide[..., -1:]], axis=-1)
+    wanted = tf.nn.conv2d(seen, layer.kernel.numpy().astype(np.float64), 2, "VALID")
+    np.testing.assert_allclose(ours, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["small", "impala"])
+def test_motion_changes_the_first_convolution_of_each_trunk_alone(name):
+    model = build(image_space(4, 36, 36), name=name, pixels="motion", separate_value=True)
+    kinds = {layer.name: type(layer) for layer in model.layers if isinstance(layer, keras.layers.Conv2D)}
+    assert {name for name, kind in kinds.items() if kind is MotionConv2D} == {"conv_1", "value_conv_1"}
+    assert len(kinds) > 2
+
+
+def test_a_still_background_cancels_out_of_the_changes():
+    """Without the newest frame's kernel, a bright screen and a dark one look alike as long as nothing moves."""
+    model = tiny(pixels="motion")
+    conv = model.get_layer("conv_1")
+    conv.kernel.assign(conv.kernel * np.array([1, 1, 1, 0], np.float32)[:, None])
+    still = np.repeat(images(2, 1, 42, 42), 4, axis=1)
+    logits, values = model(still)
+    np.testing.assert_allclose(logits[0], logits[1], atol=1e-5)
+    np.testing.assert_allclose(values[0], values[1], atol=1e-5)
+    moved = np.array(still)
+    moved[:, -1, 20:24, 20:24] ^= 64
+    assert np.max(np.abs(model(moved)[1] - values)) > 1e-2
 
 
 def test_an_observation_is_judged_alone():

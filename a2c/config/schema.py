@@ -123,8 +123,9 @@ class ModelConfig(Section):
 
     name: Annotated[str, AfterValidator(_network), Field(json_schema_extra={"enum": [*NETWORKS, OWN_NETWORK]})] = "auto"
     """The network; auto = nature for images, mlp for vectors."""
-    pixels: Literal["scaled", "standardized"] = "scaled"
-    """scaled = x / 255 [oa]; standardized = each observation less its mean, over its standard deviation."""
+    pixels: Literal["scaled", "standardized", "motion"] = "scaled"
+    """scaled = x / 255 [oa]; standardized = each observation less its mean, over its standard deviation; motion = the
+    newest frame / 255 and, four times as strong, the changes from frame to frame."""
     conv_layers: Annotated[tuple[tuple[Size, Size, Size], ...], Field(max_length=LAYERS)] | None = None
     """(filters, kernel, stride) of each convolution of nature and small; null = their own, made for 84 x 84."""
     hidden_sizes: Annotated[tuple[Size, ...], Field(max_length=LAYERS)] = (64, 64)

@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from a2c.algorithms.policy import Head, Shown
 from a2c.config import UserError
-from a2c.networks.model import Bias, MaxPool, PixelsToFloats
+from a2c.networks.model import Bias, MaxPool, MotionConv2D, PixelsToFloats
 
 OPSET = 18  # of 2023; the first in which ReduceMean takes its axes as an input
 IR_VERSION = 8  # the matching file format
@@ -106,7 +106,8 @@ def _pixels(graph: _Graph, layer: PixelsToFloats, x: str) -> str:
 
 
 def _convolution(graph: _Graph, layer: keras.layers.Conv2D, x: str) -> str:
-    kernel = graph.weight(np.transpose(layer.kernel, (3, 2, 0, 1)))
+    weights = layer.frame_kernel() if isinstance(layer, MotionConv2D) else layer.kernel
+    kernel = graph.weight(np.transpose(weights, (3, 2, 0, 1)))
     padding = {"valid": "VALID", "same": "SAME_UPPER"}[layer.padding]
     return graph.add("Conv", x, kernel, strides=layer.strides, auto_pad=padding)
 
@@ -158,6 +159,7 @@ _WRITERS: dict[type, Callable[..., str]] = {
     keras.layers.InputLayer: _input,
     PixelsToFloats: _pixels,
     keras.layers.Conv2D: _convolution,
+    MotionConv2D: _convolution,
     Bias: _bias,
     MaxPool: _max_pool,
     keras.layers.Flatten: _flatten,

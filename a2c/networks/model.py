@@ -21,6 +21,7 @@ Convolutions = tuple[tuple[int, int, int], ...]  # filters, kernel, stride of ea
 
 NATURE: Convolutions = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # Mnih et al. 2015
 SMALL: Convolutions = ((16, 8, 4), (32, 4, 2))  # Mnih et al. 2013 and the A3C paper's feed-forward network
+MOTION_GAIN = 4.0  # a small ball changes a grey level by 0.2 or less
 IMPALA = (16, 32, 32)  # filters of the residual sections: Espeholt et al. 2018, arXiv 1802.01561
 
 
@@ -53,7 +54,7 @@ def build_model(
         kind = "uint8 images" if is_image else f"{observation_space.dtype} arrays of shape {shape}"
         raise UserError(f"model.name={name} does not fit observations that are {kind}; use model.name=auto.")
     seeds = np.random.default_rng(seed)
-    trunk = _Trunk(dtype, seeds)
+    trunk = _Trunk(dtype, seeds, motion=config.pixels == "motion")
     observations = keras.Input(shape, dtype=str(observation_space.dtype), name="observations")
     if name == "mlp":
         floats = trunk.flat_floats(observations)
@@ -62,7 +63,7 @@ def build_model(
     features = trunk.features(name, floats, config)
     logits = trunk.head("policy", num_actions, 0.01)(features)
     if config.separate_value:
-        trunk = _Trunk(dtype, seeds, "value_")
+        trunk = _Trunk(dtype, seeds, "value_", motion=config.pixels == "motion")
         features = trunk.features(name, floats, config)
     value = trunk.head("value", 1, 1.0)(features)
     value = keras.layers.Reshape((), name="values", dtype="float32")(value)
@@ -132,6 +133,23 @@ class PixelsToFloats(keras.layers.Layer):
         return (n, b, c, a) if a < c else (n, a, b, c)  # type: ignore[operator]
 
 
+class MotionConv2D(keras.layers.Conv2D):
+    """A convolution of the newest frame and of the changes from each frame to the next, these `MOTION_GAIN` times.
+
+    What stands still cancels out of the changes, so they show a small ball as strongly as a large background. They are
+    a linear map of the frames [N, H, W, C], newest last. So the kernel is mapped and not the frames, which is free.
+    """
+
+    def call(self, frames: tf.Tensor) -> tf.Tensor:
+        """Convolve the frames."""
+        return self.convolution_op(frames, self.frame_kernel())
+
+    def frame_kernel(self) -> tf.Tensor:
+        """The kernel for the frames themselves: frame j is in change j - 1 with a plus and in change j with a minus."""
+        changes, newest = MOTION_GAIN * self.kernel[:, :, :-1], self.kernel[:, :, -1:]
+        return tf.concat([tf.zeros_like(newest), changes], axis=2) + tf.concat([-changes, newest], axis=2)
+
+
 class Bias(keras.layers.Layer):
     """x + b over the last axis.
 
@@ -191,7 +209,7 @@ LINEAR, TANH = keras.activations.linear, keras.activations.tanh
 PROVEN_LAYERS: dict[type, tuple[Any, ...]] = {
     **dict.fromkeys((keras.layers.InputLayer, keras.layers.Flatten, keras.layers.Reshape, keras.layers.Add), (None,)),
     **dict.fromkeys((keras.layers.ReLU, PixelsToFloats, Bias, MaxPool), (None,)),
-    **dict.fromkeys((keras.layers.Conv2D, keras.layers.Dense), (LINEAR,)),
+    **dict.fromkeys((keras.layers.Conv2D, MotionConv2D, keras.layers.Dense), (LINEAR,)),
     keras.layers.Activation: (LINEAR, TANH),
 }
 
@@ -207,7 +225,7 @@ def refuse_unproven_layers(model: keras.Model) -> None:
     # the operations of a functional model are its layers and bare keras.ops; other models do not list theirs
     for layer in getattr(model, "operations", [model]):
         kind = type(layer)
-        if kind is keras.layers.Conv2D and layer.use_bias:
+        if isinstance(layer, keras.layers.Conv2D) and layer.use_bias:
             raise UserError(
                 f"The Conv2D layer {layer.name!r} is not exact, since oneDNN fuses the gradient of its bias in graphs; "
                 "use use_bias=False and a2c.networks.model.Bias after it, or runtime.numerics=fast."
@@ -222,11 +240,12 @@ def refuse_unproven_layers(model: keras.Model) -> None:
 class _Trunk:
     """Makes the layers of one network, with its dtype, seeds, and names that do not depend on the process."""
 
-    def __init__(self, dtype: str, seeds: np.random.Generator, prefix: str = "") -> None:
+    def __init__(self, dtype: str, seeds: np.random.Generator, prefix: str = "", *, motion: bool) -> None:
         self.dtype = dtype
         self.seeds = seeds
         self.prefix = prefix  # of the names of layers
         self.layers = 0
+        self.next_conv = MotionConv2D if motion else keras.layers.Conv2D
 
     def orthogonal(self, gain: float) -> keras.initializers.Initializer:
         return keras.initializers.Orthogonal(gain, seed=int(self.seeds.integers(2**31)))
@@ -254,7 +273,8 @@ class _Trunk:
         return keras.layers.ReLU(dtype=self.dtype)(x)
 
     def conv(self, x: Any, filters: int, kernel: int, stride: int, padding: str = "valid") -> Any:
-        layer = keras.layers.Conv2D(
+        kind, self.next_conv = self.next_conv, keras.layers.Conv2D
+        layer = kind(
             filters,
             kernel,
             stride,
