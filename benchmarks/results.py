@@ -3,6 +3,7 @@
     python benchmarks/results.py train --jobs 2                 # all 30 runs, one a core: about 30 hours on two cores
     python benchmarks/results.py train --games Pong Breakout --algorithms ppo --seeds 0
     python benchmarks/results.py report
+    python benchmarks/results.py agents                         # runs/GAME-reference: the weights of PPO, seed 0
 
 `train` resumes what was stopped, skips what is finished, and keeps docs/results/RUN.json of each finished run. The
 folders of the runs are runs/results/RUN. `report` needs only what was kept.
@@ -14,6 +15,7 @@ import argparse
 import csv
 import json
 import os
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -28,7 +30,11 @@ from matplotlib.ticker import EngFormatter
 
 from a2c.analysis.statistics import interquartile_mean, stratified_interval
 from a2c.config.sources import env_slug
+from a2c.execution.replicas import from_text
 from a2c.games import atari_game, human_normalized
+from a2c.run.archive import write_archive
+from a2c.run.checkpoint import read_checkpoint, step_file, step_files
+from a2c.run.files import make_folders
 from a2c.show.style import colour, line, render
 
 HERE = Path(__file__).resolve().parents[1]
@@ -100,6 +106,22 @@ def train(run: Run) -> str:
     }
     (KEPT / f"{run.name}.json").write_text(json.dumps(kept) + "\n")
     return f"{run.name}: {evaluations[-1]['mean']:,.1f} after {kept['seconds'] / 60:.0f} minutes"
+
+
+def keep_agent(run: Run) -> str:
+    """Copy the final weights, the configuration and the last evaluation of a run to runs/GAME-reference."""
+    folder, slug = RUNS / run.name, env_slug(run.game)
+    if not run.kept() or not folder.is_dir():
+        return f"{run.name}: its folder is not here"
+    reference = RUNS.parent / f"{slug}-reference"
+    saved = read_checkpoint(step_files(folder / "checkpoints")[-1])
+    weights = {f"model/{name}": array for name, array in saved.group("model").items()}
+    header = from_text(json.dumps(saved.meta))
+    make_folders(reference / "checkpoints")
+    write_archive(step_file(reference / "checkpoints", saved.env_steps), {"meta": header, **weights})
+    shutil.copy(folder / "config.yaml", reference)
+    (reference / "evaluations.jsonl").write_text((folder / "evaluations.jsonl").read_text().splitlines(True)[-1])
+    return f"{reference}: {saved.path.name}"
 
 
 def _lines(file: Path) -> list[dict[str, Any]]:
@@ -228,7 +250,7 @@ interval is over seeds, by stratified bootstrap, and too narrow with two seeds."
 def main() -> None:
     """Train or report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("train", "report"))
+    parser.add_argument("what", choices=("train", "report", "agents"))
     parser.add_argument("--games", nargs="+", choices=GAMES, default=list(GAMES), metavar="GAME")
     parser.add_argument("--algorithms", nargs="+", choices=tuple(PRESETS), default=list(PRESETS))
     parser.add_argument("--seeds", nargs="+", type=int)
@@ -236,8 +258,12 @@ def main() -> None:
     chosen = parser.parse_args()
     if chosen.what == "report":
         return report()
+    runs = plan(chosen.games, chosen.algorithms, chosen.seeds)
+    if chosen.what == "agents":
+        print(*(keep_agent(run) for run in runs if (run.algorithm, run.seed) == ("ppo", 0)), sep="\n")
+        return None
     with ThreadPoolExecutor(chosen.jobs) as threads:
-        for done in threads.map(train, plan(chosen.games, chosen.algorithms, chosen.seeds)):
+        for done in threads.map(train, runs):
             print(done, flush=True)
     return None
 
