@@ -368,6 +368,7 @@ SECTIONS: dict[str, type[AlgorithmSection]] = {
     "sac": SACSection,
 }
 DEFAULT = "a2c"
+STRONGEST = "ppo"  # and its preset, on games
 
 
 def section_named(name: object) -> type[AlgorithmSection]:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from a2c.algorithms.sections import SECTIONS
+from a2c.algorithms.sections import SECTIONS, STRONGEST
 from a2c.config import UserError, keys_of_all_algorithms, preset_names, shown
 from a2c.extensions import is_extension, trust
 from a2c.games import TOYS, game_names
@@ -164,7 +164,10 @@ ConfigOption = Annotated[
     str | None,
     typer.Option(
         "--config",
-        help="A preset's name or a YAML file. Default: the game's own, else fast; for what is no game, vector.",
+        help=(
+            f"A preset's name or a YAML file; {STRONGEST} plays games best. Default: the game's own, else fast; for "
+            "what is no game, vector."
+        ),
         autocompletion=complete_config,
     ),
 ]
