@@ -227,8 +227,10 @@ def report() -> None:
                 *table(algorithm, by_game),
                 "",
             ]
-            text.append(f"At {STEPS / 1e6:g} M it is {'; '.join(verdicts)}. A run took {min(minutes):.0f} to")
-            text.append(f"{max(minutes):.0f} minutes of training on one core beside a second run.")
+            text += [f"At {STEPS / 1e6:g} M it is", *(f"- {verdict}" for verdict in verdicts), ""]
+            text.append(
+                f"A run trained {min(minutes):.0f} to {max(minutes):.0f} minutes, on one core beside a second run."
+            )
             summary += [aggregate(algorithm, by_game, steps) for steps in (MARKS[1], STEPS)]
     common = [game for game in GAMES if any(game in by_game for by_game in runs.values())]
     summary += [zoo_aggregate(name, common, steps) for name, steps in product(("a2c", "ppo", "dqn"), (STEPS, END))]

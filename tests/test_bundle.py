@@ -167,7 +167,7 @@ def test_other_formats_are_made_of_it(bundle, tmp_path, run_cli):
 
 def test_what_cannot_be_done_with_it_is_one_sentence(bundle, run, tmp_path, run_cli):
     for words, said in {
-        ("resume", bundle): f"{bundle} is a bundle, which holds an agent but no run to resume; `a2c train --init-from ",
+        ("resume", bundle): f"{bundle} holds an agent but no run to resume; `a2c train --init-from ",
         ("report", bundle): f"{bundle} is a file; name the run's folder.",
         ("train", "--env", "Catch", "--init-from", bundle, "--run-dir", tmp_path / "x"): "is another than this run's",
         ("export", run, "--format", "bundle", "--format", "onnx"): "A bundle is a file by itself; give --format bundle",

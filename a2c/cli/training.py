@@ -138,8 +138,7 @@ def resume(
     """Resume a run from its latest checkpoint, exactly as if it had never stopped."""
     if run.is_file():
         if run.suffix == BUNDLE:
-            start = f"`a2c train --init-from {shlex.quote(str(run))}` starts a new run with its network"
-            raise UserError(f"{run} is a bundle, which holds an agent but no run to resume; {start}.")
+            raise _no_run(run)
         raise UserError(f"{run} is a file; name the run's folder.")
     trust_named(algorithm, model, *(wrapper or ()))
     changes = {"total_env_steps": steps, "optimizer.on_nan": on_nan}
@@ -234,7 +233,14 @@ def _saved(run_dir: Path, env_id: str | None) -> Saved:
     lookup = fast("a2c.run.lookup")
     saved: Saved = lookup.find_checkpoint(run_dir)
     lookup.check_trust(saved, env_id)
+    if not saved.group("optimizer"):
+        raise _no_run(run_dir)
     return saved
+
+
+def _no_run(path: Path) -> UserError:
+    start = f"`a2c train --init-from {shlex.quote(str(path))}` starts a new run with its network"
+    return UserError(f"{path} holds an agent but no run to resume; {start}.")
 
 
 def _tell_of_start(run_dir: Path, saved: Saved, init_from: Path, tell: Callable[[str], None]) -> None:
