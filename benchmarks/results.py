@@ -20,7 +20,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from itertools import product
+from itertools import product, zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -190,9 +190,15 @@ def wins(runs: dict[str, list[Run]], algorithm: str, steps: int) -> str:
 
 
 def draw(runs: dict[str, dict[str, list[Run]]]) -> bytes:
-    """A panel a game: our runs and the zoo's by step."""
-    figure = Figure(figsize=(11, 12), layout="constrained")
-    for axes, game in zip(figure.subplots(5, 2).flat, GAMES, strict=True):
+    """A panel for each game with a finished run: our runs and the zoo's by step."""
+    games = [game for game in GAMES if any(game in by_game for by_game in runs.values())]
+    rows = -(-len(games) // 2)
+    figure = Figure(figsize=(11, 1 + 2.4 * rows), layout="constrained")
+    panels = figure.subplots(rows, 2, squeeze=False).flat
+    for axes, game in zip_longest(panels, games):
+        if game is None:
+            axes.remove()
+            continue
         for index, (algorithm, by_game) in enumerate(runs.items()):
             for number, run in enumerate(by_game.get(game, [])):
                 points = [(each["env_steps"], each["mean"]) for each in (run.kept() or {})["evaluations"]]
