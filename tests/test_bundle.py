@@ -182,6 +182,18 @@ def test_what_cannot_be_done_with_it_is_one_sentence(bundle, run, tmp_path, run_
     assert list(tmp_path.iterdir()) == []
 
 
+BREAKOUT = PONG.with_name("breakout-reference")  # the weights alone, in the folder of a run
+
+
+def test_a_folder_that_keeps_the_weights_alone_plays_and_cannot_be_resumed(tmp_path, run_cli):
+    folder = shutil.copytree(BREAKOUT, tmp_path / "agent")
+    ended = run_cli("resume", folder)
+    assert_well_ended(ended)
+    assert (ended.returncode, "holds an agent but no run to resume" in ended.stderr) == (2, True), ended
+    assert {name.split("/")[0] for name in find_checkpoint(folder).arrays} == {"model"}
+    assert evaluate(folder, episodes=1).mean > 100  # random play: 1.7; the lowest of its 20 games: 136
+
+
 # --- hostile ones ----------------------------------------------------------------------------------------------------
 
 
