@@ -360,12 +360,8 @@ class SACSection(ReplaySection):
 
 
 SECTIONS: dict[str, type[AlgorithmSection]] = {
-    "a2c": A2CSection,
-    "ppo": PPOSection,
-    "a3c": A3CSection,
-    "trpo": TRPOSection,
-    "dqn": DQNSection,
-    "sac": SACSection,
+    section.model_fields["name"].default: section
+    for section in (A2CSection, PPOSection, A3CSection, TRPOSection, DQNSection, SACSection)
 }
 DEFAULT = "a2c"
 STRONGEST = "ppo"  # and its preset, on games

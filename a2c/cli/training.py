@@ -108,20 +108,14 @@ def train(
         saved = _saved(run_dir, settings.env.id if named else None)
         if init_from is not None:
             _tell_of_start(run_dir, saved, init_from, tell)
-        stored = saved.config
-        total = settings.total_env_steps if _gives_steps(steps, set_) else stored.total_env_steps
         if not (named or seed is not None or eager or mode):
-            settings = changed(stored, {key: overrides[key] for key in ("runtime.strategy", "optimizer.on_nan")})
-        _resume(changed(settings, {"total_env_steps": total}), run_dir, stop_at, quiet=quiet)
+            allowed = {key: overrides[key] for key in ("total_env_steps", "runtime.strategy", "optimizer.on_nan")}
+            settings = changed(saved.config, allowed)
+        elif not _gives_steps(steps, set_):
+            settings = changed(settings, {"total_env_steps": saved.config.total_env_steps})
+        _resume(settings, run_dir, stop_at, quiet=quiet)
         return
-    run_dir = run_dir or _default_run_dir(settings, str(settings.seed))
-    if settings.runtime.strategy != "multiworker":  # with multiworker, perhaps only the chief has the folders
-        if init_from is not None:
-            check_exists(init_from)
-        check_folder(run_dir, resume=False)
-    headline = f"{settings.env.id} with the recipe {source!r}, seed {settings.seed}, in {run_dir}"
-    headline += "" if init_from is None else f", with the network of {init_from}"
-    _run(settings, run_dir, headline, stop_at=stop_at, init_from=init_from, quiet=quiet)
+    _start(settings, source, run_dir, stop_at=stop_at, init_from=init_from, quiet=quiet)
 
 
 def resume(
@@ -187,6 +181,19 @@ def _train_seeds(
     runs = shlex.quote(str(folder / "runs"))
     say(f"Saved in {runs}. Play whole games with each of them, and draw them as one curve:")
     say(f"  {fast('a2c.run.lookup').command_for('eval', folder / 'runs', config)}", f"  a2c plot {runs}/*")
+
+
+def _start(
+    config: Config, source: str, folder: Path | None, *, stop_at: float | None, init_from: Path | None, quiet: bool
+) -> None:
+    folder = folder or _default_run_dir(config, str(config.seed))
+    if config.runtime.strategy != "multiworker":  # with multiworker, perhaps only the chief has the folders
+        if init_from is not None:
+            check_exists(init_from)
+        check_folder(folder, resume=False)
+    headline = f"{config.env.id} with the recipe {source!r}, seed {config.seed}, in {folder}"
+    headline += "" if init_from is None else f", with the network of {init_from}"
+    _run(config, folder, headline, stop_at=stop_at, init_from=init_from, quiet=quiet)
 
 
 def _check_single(*options: Any) -> None:
