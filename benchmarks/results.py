@@ -117,6 +117,7 @@ def keep_agent(run: Run) -> str:
     saved = read_checkpoint(step_files(folder / "checkpoints")[-1])
     weights = {f"model/{name}": array for name, array in saved.group("model").items()}
     header = from_text(json.dumps(saved.meta))
+    shutil.rmtree(reference, ignore_errors=True)
     make_folders(reference / "checkpoints")
     write_archive(step_file(reference / "checkpoints", saved.env_steps), {"meta": header, **weights})
     shutil.copy(folder / "config.yaml", reference)
@@ -220,6 +221,8 @@ def draw(runs: dict[str, dict[str, list[Run]]]) -> bytes:
 def report() -> None:
     """Write docs/results.md and docs/results.png from what was kept."""
     runs = {algorithm: finished(algorithm) for algorithm in PRESETS}
+    if not any(runs.values()):
+        sys.exit("No run is finished; `python benchmarks/results.py train` makes them.")
     text = ["# Results", "", INTRODUCTION, "", "![scores by step](results.png)"]
     summary = ["| agent, steps | games | interquartile mean |", "|---|---:|---|"]
     for algorithm, by_game in runs.items():
