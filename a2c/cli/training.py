@@ -240,7 +240,7 @@ def _saved(run_dir: Path, env_id: str | None) -> Saved:
     lookup = fast("a2c.run.lookup")
     saved: Saved = lookup.find_checkpoint(run_dir)
     lookup.check_trust(saved, env_id)
-    if not saved.group("optimizer"):
+    if all(name.startswith("model/") for name in saved.arrays):  # the weights alone
         raise _no_run(run_dir)
     return saved
 
