@@ -43,7 +43,7 @@ from a2c.execution.machine import processor
 
 Round = dict[str, dict[str, float]]  # contestant -> what was measured
 
-DEFAULT = ("a2c:atari", "a2c:fast", "sb3", "torch", "torch-compile", "torch-bf16", "tianshou")
+DEFAULT = ("a2c:atari", "a2c:a2c", "sb3", "torch", "torch-compile", "torch-bf16", "tianshou")
 PEERS_NUM_ENVS, PEERS_ROLLOUT_LENGTH = 16, 5  # of the classic recipe
 MUCH = 0.05  # of all CPU time: other processes that take more in a round are worth a warning
 

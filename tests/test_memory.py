@@ -47,7 +47,7 @@ def test_a_network_is_counted_with_gradients_and_optimizer():
 
 
 def test_presets_fit():
-    for preset in ("atari", "pong", "fast"):
+    for preset in ("atari", "a2c", "ppo"):
         config, _ = load_config(config=preset, env_id="Pong")
         refuse_huge_rollout(config, IMAGES)
         refuse_huge_network(weight_shapes(config.model, IMAGES, 18))

@@ -165,8 +165,8 @@ ConfigOption = Annotated[
     typer.Option(
         "--config",
         help=(
-            f"A preset's name or a YAML file; {STRONGEST} plays games best. Default: the game's own, else fast; for "
-            "what is no game, vector."
+            f"A preset's name or a YAML file; {STRONGEST} plays games best. Default: that of the game or of the "
+            "algorithm; for what is no game, vector."
         ),
         autocompletion=complete_config,
     ),

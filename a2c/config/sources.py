@@ -67,7 +67,7 @@ def _default_preset(env_id: str, algorithm: Any) -> str:
     is_atari = atari_game(env_id) is not None
     own = env_slug(env_id) if is_atari or env_id in TOYS else "vector"
     if algorithm in (None, DEFAULT) or is_extension(algorithm):
-        wanted = [own, "fast"] if is_atari else [own]
+        wanted = [own, DEFAULT] if is_atari else [own]
     else:
         wanted = [f"{own}-{algorithm}", str(algorithm)]
     return next((name for name in wanted if name in preset_names()), "atari")
