@@ -22,6 +22,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from install import virtual_environment
 from matplotlib.figure import Figure
 
@@ -146,8 +147,8 @@ def draw(kept: dict[str, dict[str, Any]]) -> bytes:
     figure = Figure(figsize=(11, 3.6), layout="constrained")
     for axes, (game, found) in zip(figure.subplots(1, len(kept), squeeze=False).flat, kept.items(), strict=True):
         for index, (name, title) in enumerate(NAMES.items()):
-            minutes, _, scores = zip(*found["curves"][name], strict=True)
-            axes.plot(minutes, scores, **line(index), label=title)
+            curve = [(minutes, score) for minutes, _, score in found["curves"][name]]
+            axes.plot(*np.reshape(curve, (-1, 2)).T, **line(index), label=title)
         axes.set(title=game, xlabel="minutes")
         axes.grid(alpha=0.3)
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=9)
