@@ -109,7 +109,8 @@ class A3C(Algorithm):
     @staticmethod
     def build_policy(config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> ActorCriticPolicy:
         """See `Algorithm`."""
-        return actor_critic_policy(config, space, num_actions, replicas)
+        hold = cast(A3CSection, config.algorithm).noise_hold
+        return actor_critic_policy(config, space, num_actions, replicas, noise_hold=hold)
 
     @classmethod
     def build(cls, config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> Self:

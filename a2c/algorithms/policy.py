@@ -20,6 +20,8 @@ Said = dict[str, np.ndarray]  # [B, ...] float32 by name
 Shown = Literal["probabilities", "q_values"]
 Head = Literal["softmax", "identity", "duelling"]
 
+HELD, SPELL = 1 / 8, 16  # see `held_uniform`
+
 
 class Policy(Protocol):
     """Chooses actions: the only part of an algorithm that playing, watching and exporting need.
@@ -75,6 +77,7 @@ class ActorCriticPolicy:
         mode: see `Compiled`.
         num_envs: B.
         values: whether `explore` returns the values too.
+        noise_hold: steps for which `explore` keeps the random numbers of some environments, see `held_uniform`.
         replicas: the model was made in their scope.
     """
 
@@ -83,9 +86,17 @@ class ActorCriticPolicy:
     head: Head = "softmax"
 
     def __init__(
-        self, model: keras.Model, *, mode: str, num_envs: int, values: bool = False, replicas: Replicas = ALONE
+        self,
+        model: keras.Model,
+        *,
+        mode: str,
+        num_envs: int,
+        values: bool = False,
+        noise_hold: int = 1,
+        replicas: Replicas = ALONE,
     ) -> None:
         self.model = model
+        self._noise_hold = noise_hold
         self.says: dict[str, tuple[int, ...]] = {"logits": (model.output_shape[0][-1],)}
         if values:
             self.says["values"] = ()
@@ -97,6 +108,8 @@ class ActorCriticPolicy:
         act = explore = Compiled(self._act, mode, any_batch, draw, as_operation=often)
         if replicas.total > 1:
             explore = Compiled(self._explore_slices, mode, row, draw)
+        elif noise_hold > 1:
+            explore = Compiled(self._explore, mode, any_batch, draw, as_operation=often)
         self.compiled = {
             "explore": explore,
             "act": act,
@@ -137,13 +150,18 @@ class ActorCriticPolicy:
         outputs = self.model(observations)
         return draw_actions(outputs[0], _uniform(tf.shape(outputs[0]), seed)), self._say(*outputs)
 
+    def _explore(self, observations: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        outputs = self.model(observations)
+        uniform = held_uniform(tf.shape(outputs[0]), seed, self._noise_hold)
+        return draw_actions(outputs[0], uniform), self._say(*outputs)
+
     def _explore_slices(self, observations: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         return self._replicas.joined(self._replicas.run(self._explore_slice, observations, seed))  # type: ignore[no-any-return]
 
     def _explore_slice(self, observations: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         outputs = self.model(self._replicas.slice(observations, axis=0))
         rows, num_actions = outputs[0].shape
-        joint = _uniform((rows * self._replicas.total, num_actions), seed)
+        joint = held_uniform((rows * self._replicas.total, num_actions), seed, self._noise_hold)
         return draw_actions(outputs[0], self._replicas.rows(joint, rows)), self._say(*outputs)
 
     def _say(self, logits: tf.Tensor, values: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -236,14 +254,21 @@ class QPolicy:
 
 
 def actor_critic_policy(
-    config: Config, observation_space: Any, num_actions: int, replicas: Replicas = ALONE, *, values: bool = False
+    config: Config,
+    observation_space: Any,
+    num_actions: int,
+    replicas: Replicas = ALONE,
+    *,
+    values: bool = False,
+    noise_hold: int = 1,
 ) -> ActorCriticPolicy:
-    """The policy of a configuration, with fresh weights; errors as for `network`."""
+    """The policy of a configuration, with fresh weights; errors as for `network`, the rest as for its class."""
     return ActorCriticPolicy(
         network(config, observation_space, num_actions, replicas),
         mode=config.runtime.mode,
         num_envs=config.env.num_envs,
         values=values,
+        noise_hold=noise_hold,
         replicas=replicas,
     )
 
@@ -281,6 +306,24 @@ def draw_epsilon_greedily(q_values: tf.Tensor, epsilon: tf.Tensor | float, seed:
     uniform = _uniform((n, num_actions + 1), seed)
     preferences = tf.where(uniform[:, :1] < epsilon, uniform[:, 1:], q_values)
     return tf.argmax(preferences, axis=-1, output_type=tf.int32)
+
+
+def held_uniform(shape: Any, seed: tf.Tensor, hold: int) -> tf.Tensor:
+    """Random numbers [B, A] in (0, 1) of draw number t, seed = (stream, t); some rows keep theirs for `hold` draws.
+
+    For SPELL * hold draws in a row, a row keeps its numbers with probability HELD, and then changes them every `hold`
+    draws. So an undecided policy keeps to an action, and reaches what single actions never do. By itself each action
+    has the policy's probabilities; only its independence of those before it is lost. hold = 1: all are new at each
+    draw. After coloured noise (Hollenstein et al. 2024, arXiv 2312.11091), which is for continuous actions, and
+    options that repeat an action (Dabney et al. 2021, arXiv 2006.01782).
+    """
+    fresh = _uniform(shape, seed)
+    if hold == 1:
+        return fresh
+    stream, t = tf.bitwise.invert(seed[0]), seed[1]
+    kept = _uniform(shape, tf.stack([stream, -1 - t // hold]))
+    keeps = _uniform((shape[0], 1), tf.stack([stream, t // (SPELL * hold)])) < HELD
+    return tf.where(keeps, kept, fresh)
 
 
 def _uniform(shape: Any, seed: tf.Tensor) -> tf.Tensor:

@@ -1,7 +1,4 @@
-"""The configuration section of each algorithm, and the table of algorithms. No TensorFlow here.
-
-The sources in brackets are those of `a2c.config.explain.SOURCES`.
-"""
+"""The section of each algorithm, and their table; sources are in `a2c.config.explain`. No TensorFlow here."""
 
 from __future__ import annotations
 
@@ -39,6 +36,8 @@ class ActorCriticSection(AlgorithmSection):
     """Weight of the mean squared error of the values [zoo]."""
     entropy_coef: NonNegative = 0.01
     """Weight of the policy's entropy, which the loss rewards [zoo], [a3c]."""
+    noise_hold: Length = 1
+    """Steps for which an eighth of the environments keep the random numbers that draw their actions; 1 = none do."""
 
     def check(self, env_steps: int, rollout: str) -> None:
         """See `AlgorithmSection`."""
@@ -379,8 +378,7 @@ def section_named(name: object) -> type[AlgorithmSection]:
     if isinstance(name, str) and name in SECTIONS:
         return SECTIONS[name]
     hint = nearest(name, list(SECTIONS)) if isinstance(name, str) else ""
-    names = ", ".join(SECTIONS)
-    raise ValueError(f"algorithm.name={shown(name)} is not allowed: it should be {names} or module:Class.{hint}")
+    raise ValueError(f"algorithm.name={shown(name)} is not allowed: give {', '.join(SECTIONS)} or module:Class.{hint}")
 
 
 def _own_section(name: str, algorithm: Any) -> type[AlgorithmSection]:

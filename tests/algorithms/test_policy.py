@@ -6,7 +6,7 @@ import tensorflow as tf
 from conftest import VECTORS, A, run_config
 
 from a2c.algorithms.algorithm import build_algorithm
-from a2c.algorithms.policy import ActorCriticPolicy
+from a2c.algorithms.policy import HELD, SPELL, ActorCriticPolicy, held_uniform
 
 pytestmark = pytest.mark.usefixtures("exact_numerics")
 
@@ -109,4 +109,60 @@ def test_actions_are_drawn_as_often_as_the_policy_says(draws, mode):
     assert expected.min() > 100
     assert expected.max() > 3 * expected.min()
     counts = np.bincount(actions, minlength=A)
+    assert ((counts - expected) ** 2 / expected).sum() < 18.4
+
+
+def drawn(hold: int, steps: range, rows: int = 400) -> np.ndarray:
+    """The random numbers [steps, rows, A] of a row of draws."""
+    return np.stack([held_uniform((rows, A), tf.constant([7, t], tf.int64), hold).numpy() for t in steps])
+
+
+def test_numbers_that_nobody_holds_are_those_of_tensorflow():
+    wanted = tf.random.stateless_uniform((400, A), [7, 3], alg="philox").numpy()
+    np.testing.assert_array_equal(drawn(1, range(3, 4))[0], wanted)
+    fresh = np.any(drawn(5, range(3, 4))[0] != wanted, axis=1)
+    assert 0 < fresh.sum() < 400 / 4
+
+
+def test_an_eighth_of_the_rows_hold_their_numbers_for_a_spell_and_change_them_in_time():
+    """400 rows: outside of 24 to 80 once in 50,000 times."""
+    hold = 5
+    numbers = drawn(hold, range(2 * SPELL * hold))
+    same = np.all(numbers[1:] == numbers[:-1], axis=2)
+    for start in (0, SPELL * hold):
+        kept = same[start]
+        assert 24 < kept.sum() < 80
+        assert abs(kept.sum() - 400 * HELD) < 28
+        for t in range(start, start + SPELL * hold - 1):
+            np.testing.assert_array_equal(same[t], kept if (t + 1) % hold else np.zeros(400, bool), err_msg=str(t))
+    assert np.any(same[0] != same[SPELL * hold])
+
+
+@pytest.mark.parametrize(("name", "more"), [("a2c", {}), ("a3c", {}), ("ppo", {"num_minibatches": 5})])
+def test_exploring_holds_and_acting_does_not(name, more):
+    policy, x = preferring(name=name, noise_hold=1000, **more), np.repeat(observations(1), 400, axis=0)
+    seeds = [np.array([7, t], np.int64) for t in range(60)]
+    explored = np.stack([policy.explore(x, seed)[0] for seed in seeds])
+    acted = np.stack([policy.act(x, seed) for seed in seeds])
+    assert 24 < np.all(explored == explored[0], axis=0).sum() < 80
+    assert not np.any(np.all(acted == acted[0], axis=0))
+
+
+def test_held_numbers_are_the_same_in_eager_and_in_graph():
+    x, seed = observations(64), np.array([7, 2**40], np.int64)
+    graph, eager = (preferring(mode, noise_hold=16).explore(x, seed)[0] for mode in ("graph", "eager"))
+    np.testing.assert_array_equal(graph, eager)
+
+
+def test_actions_of_held_numbers_are_drawn_as_often_as_the_policy_says():
+    """Rows in their spell, one draw of each; Pearson's chi-square as above."""
+    policy, x = preferring(noise_hold=4), np.repeat(observations(1), 4_000, axis=0)
+    counts, expected = np.zeros(A), np.zeros(A)
+    for spell in range(4):
+        start = spell * SPELL * 4
+        kept = np.all(np.equal(*drawn(4, range(start, start + 2), 4_000)), axis=1)
+        actions, said = policy.explore(x, np.array([7, start], np.int64))
+        counts += np.bincount(actions[kept], minlength=A)
+        expected += kept.sum() * tf.nn.softmax(said["logits"][0]).numpy()
+    assert expected.min() > 100
     assert ((counts - expected) ** 2 / expected).sum() < 18.4
