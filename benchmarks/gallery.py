@@ -2,7 +2,7 @@
 
     python benchmarks/gallery.py                               # of each runs/GAME-reference
 
-The moment is at AT of the game with the median score among the agent's last evaluation.
+The evaluation is played again; the moment is at AT of its game with the median score.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 
 from a2c.envs import make_filmed_env
 from a2c.evaluation.evaluate import DEFAULT_EPISODES, evaluation_envs, play
-from a2c.execution.runtime import setup
+from a2c.execution.runtime import parts_of, setup
 from a2c.games import atari_game
 from a2c.run.checkpoint import restored_policy
 from a2c.run.lookup import find_checkpoint
@@ -43,7 +43,7 @@ def moment(run: Path) -> Moment:
     """A moment of the agent's median game."""
     saved = find_checkpoint(run)
     config = saved.config
-    setup(config.runtime)
+    setup(config.runtime, parts=parts_of(config), warn=print)
     episodes = config.evaluation.episodes or DEFAULT_EPISODES
     with evaluation_envs(config, episodes, None) as envs, closing(make_filmed_env(config.env)) as env:
         policy = restored_policy(saved, config, envs.observation_space, envs.num_actions)

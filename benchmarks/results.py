@@ -67,10 +67,16 @@ class Run(NamedTuple):
         words = ["train", "--env", self.game, *PRESETS[self.algorithm], "--seed", str(self.seed), "--steps", str(STEPS)]
         return [*words, "--set", "evaluation.every_env_steps=500000"]
 
+    @property
+    def command(self) -> str:
+        """The same, as it is kept."""
+        return " ".join(["a2c", *self.words])
+
     def kept(self) -> dict[str, Any] | None:
-        """What was kept of it, if it is finished."""
+        """What was kept of it, if it is finished and its command is still the same."""
         file = KEPT / f"{self.name}.json"
-        return json.loads(file.read_text()) if file.is_file() else None
+        kept = json.loads(file.read_text()) if file.is_file() else {}
+        return kept if kept.get("command") == self.command else None
 
     def score(self, steps: int) -> float:
         """The mean score of the first evaluation at or after so many steps."""
@@ -96,7 +102,7 @@ def train(run: Run) -> str:
         return f"{run.name}: stopped (code {ended}); the same command resumes it"
     KEPT.mkdir(exist_ok=True)
     kept = {
-        "command": "a2c " + " ".join(run.words),
+        "command": run.command,
         "seconds": round(_lines(folder / "metrics.jsonl")[-1]["seconds"]),  # of training
         "evaluations": [{key: each[key] for key in ("env_steps", "mean", "returns")} for each in evaluations],
     }

@@ -15,11 +15,12 @@ from conftest import VECTORS, make_trajectory
 from gymnasium.spaces import Box
 
 from a2c.algorithms.algorithm import Algorithm, build_algorithm
+from a2c.algorithms.policy import SPELL
 from a2c.config import Config, RuntimeConfig, build_config
 from a2c.execution.replicas import ALONE, Replicas
 from a2c.execution.runtime import setup
 
-B, T, A, UPDATES = 8, 5, 3, 10
+B, T, A, UPDATES, HOLD = 8, 5, 3, 10, 4
 PIXELS = Box(0, 255, (20, 20, 2), np.uint8)
 NETWORKS: dict[str, tuple[Box, dict[str, Any]]] = {
     "mlp": (VECTORS, {"name": "mlp", "hidden_sizes": [16]}),
@@ -32,7 +33,12 @@ def settings(network: str, optimizer: str, normalized: bool, mode: str, precisio
         {
             "env": {"num_envs": B},
             "model": NETWORKS[network][1],
-            "algorithm": {"rollout_length": T, "gae_lambda": 0.9, "normalize_advantages": normalized},
+            "algorithm": {
+                "rollout_length": T,
+                "gae_lambda": 0.9,
+                "normalize_advantages": normalized,
+                "noise_hold": HOLD,
+            },
             "optimizer": {"name": optimizer, "max_grad_norm": 0.05, "schedule": "linear"},  # every update is clipped
             "runtime": {"mode": mode, "precision": precision},
             "total_env_steps": 2 * UPDATES * T * B,
@@ -46,8 +52,9 @@ def train(config: Config, space: Box, replicas: Replicas) -> tuple[Algorithm, li
     learner = build_algorithm(config, space, A, replicas=replicas)
     trajectories = [make_trajectory(seed, space, A, T, B) for seed in range(UPDATES)]
     losses = [[float(x) for x in learner.learn(trajectory).values()] for trajectory in trajectories]
-    actions, _ = learner.policy.explore(trajectories[0].bootstrap_observations[0], np.array([3, 4], np.int64))
-    return learner, losses, actions
+    seeds = [np.array([3, t], np.int64) for t in range(0, 10 * SPELL * HOLD, SPELL * HOLD)]  # each in another spell
+    x = trajectories[0].bootstrap_observations[0]
+    return learner, losses, np.stack([learner.policy.explore(x, seed)[0] for seed in seeds])
 
 
 def weights(learner: Algorithm) -> np.ndarray:

@@ -76,8 +76,7 @@ class A2C(Algorithm):
     @staticmethod
     def build_policy(config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> ActorCriticPolicy:
         """See `Algorithm`."""
-        hold = cast(A2CSection, config.algorithm).noise_hold
-        return actor_critic_policy(config, space, num_actions, replicas, noise_hold=hold)
+        return actor_critic_policy(config, space, num_actions, replicas)
 
     @classmethod
     def build(cls, config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> Self:

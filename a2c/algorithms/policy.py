@@ -20,7 +20,7 @@ Said = dict[str, np.ndarray]  # [B, ...] float32 by name
 Shown = Literal["probabilities", "q_values"]
 Head = Literal["softmax", "identity", "duelling"]
 
-HELD, SPELL = 1 / 8, 16  # see `held_uniform`
+HELD, SPELL = 1 / 8, 16  # of the rows, and holds, see `held_uniform`
 
 
 class Policy(Protocol):
@@ -260,15 +260,14 @@ def actor_critic_policy(
     replicas: Replicas = ALONE,
     *,
     values: bool = False,
-    noise_hold: int = 1,
 ) -> ActorCriticPolicy:
-    """The policy of a configuration, with fresh weights; errors as for `network`, the rest as for its class."""
+    """The policy of a configuration, with fresh weights; errors as for `network`."""
     return ActorCriticPolicy(
         network(config, observation_space, num_actions, replicas),
         mode=config.runtime.mode,
         num_envs=config.env.num_envs,
         values=values,
-        noise_hold=noise_hold,
+        noise_hold=getattr(config.algorithm, "noise_hold", 1),  # not every section has it
         replicas=replicas,
     )
 
@@ -309,13 +308,14 @@ def draw_epsilon_greedily(q_values: tf.Tensor, epsilon: tf.Tensor | float, seed:
 
 
 def held_uniform(shape: Any, seed: tf.Tensor, hold: int) -> tf.Tensor:
-    """Random numbers [B, A] in (0, 1) of draw number t, seed = (stream, t); some rows keep theirs for `hold` draws.
+    """Random numbers [B, A] in [0, 1) of draw number t, seed = (stream, t); some rows keep theirs for `hold` draws.
 
     For SPELL * hold draws in a row, a row keeps its numbers with probability HELD, and then changes them every `hold`
-    draws. So an undecided policy keeps to an action, and reaches what single actions never do. By itself each action
-    has the policy's probabilities; only its independence of those before it is lost. hold = 1: all are new at each
-    draw. After coloured noise (Hollenstein et al. 2024, arXiv 2312.11091), which is for continuous actions, and
-    options that repeat an action (Dabney et al. 2021, arXiv 2006.01782).
+    draws. So an undecided policy keeps to an action, and reaches what single random actions do not. Averaged over the
+    numbers, an action has the policy's probabilities; given an observation that tells of earlier actions it has not,
+    which no loss corrects. hold = 1: all are new at each draw. After coloured noise (Hollenstein et al. 2024, arXiv
+    2312.11091), which is for continuous actions, and options that repeat an action (Dabney et al. 2021, arXiv
+    2006.01782).
     """
     fresh = _uniform(shape, seed)
     if hold == 1:

@@ -119,8 +119,7 @@ class PPO(Algorithm):
     @staticmethod
     def build_policy(config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> ActorCriticPolicy:
         """See `Algorithm`."""
-        hold = cast(PPOSection, config.algorithm).noise_hold
-        return actor_critic_policy(config, space, num_actions, replicas, values=True, noise_hold=hold)
+        return actor_critic_policy(config, space, num_actions, replicas, values=True)
 
     @classmethod
     def build(cls, config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> Self:

@@ -1,4 +1,4 @@
-"""The section of each algorithm, and their table; sources are in `a2c.config.explain`. No TensorFlow here."""
+"""The section of each algorithm, and their table; [sources] are in `a2c.config.explain`. No TensorFlow here."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ActorCriticSection(AlgorithmSection):
     entropy_coef: NonNegative = 0.01
     """Weight of the policy's entropy, which the loss rewards [zoo], [a3c]."""
     noise_hold: Length = 1
-    """Steps for which an eighth of the environments keep the random numbers that draw their actions; 1 = none do."""
+    """Steps for which an environment in eight keeps the random numbers that draw its actions; 1 = none does."""
 
     def check(self, env_steps: int, rollout: str) -> None:
         """See `AlgorithmSection`."""

@@ -31,7 +31,8 @@ class RMSPropTF1(keras.optimizers.RMSprop):
 class FusedAdam(keras.optimizers.Adam):
     """Adam (Kingma and Ba 2015, the efficient form at the end of section 2), one operation for each variable.
 
-    Keras makes 14 of it, which pass over the weights one after another: twice the time, and other last bits.
+    Keras makes 14 of it, which pass over the weights one after another: twice the time, and other last bits. For
+    float32 variables, without Keras's `amsgrad`.
     """
 
     def update_step(self, gradient: tf.Tensor, variable: Any, learning_rate: tf.Tensor) -> None:

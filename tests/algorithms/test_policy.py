@@ -125,13 +125,12 @@ def test_numbers_that_nobody_holds_are_those_of_tensorflow():
 
 
 def test_an_eighth_of_the_rows_hold_their_numbers_for_a_spell_and_change_them_in_time():
-    """400 rows: outside of 24 to 80 once in 50,000 times."""
+    """400 rows: 28 more or fewer than an eighth are held once in 40,000 times."""
     hold = 5
     numbers = drawn(hold, range(2 * SPELL * hold))
     same = np.all(numbers[1:] == numbers[:-1], axis=2)
     for start in (0, SPELL * hold):
         kept = same[start]
-        assert 24 < kept.sum() < 80
         assert abs(kept.sum() - 400 * HELD) < 28
         for t in range(start, start + SPELL * hold - 1):
             np.testing.assert_array_equal(same[t], kept if (t + 1) % hold else np.zeros(400, bool), err_msg=str(t))
