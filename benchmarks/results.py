@@ -123,7 +123,8 @@ def keep_agent(run: Run) -> str:
     make_folders(reference / "checkpoints")
     write_archive(step_file(reference / "checkpoints", saved.env_steps), {"meta": header, **weights})
     shutil.copy(folder / "config.yaml", reference)
-    (reference / "evaluations.jsonl").write_text((folder / "evaluations.jsonl").read_text().splitlines(True)[-1])
+    last = _lines(folder / "evaluations.jsonl")[-1] | {"checkpoint": f"runs/{reference.name}"}
+    (reference / "evaluations.jsonl").write_text(json.dumps(last) + "\n")
     return f"{reference}: {saved.path.name}"
 
 
