@@ -147,13 +147,14 @@ class ActorCriticPolicy:
         return {self.shows: tf.nn.softmax(logits), "value": values}
 
     def _act(self, observations: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
-        outputs = self.model(observations)
-        return draw_actions(outputs[0], _uniform(tf.shape(outputs[0]), seed)), self._say(*outputs)
+        return self._draw(observations, seed, hold=1)
 
     def _explore(self, observations: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        return self._draw(observations, seed, hold=self._noise_hold)
+
+    def _draw(self, observations: tf.Tensor, seed: tf.Tensor, hold: int) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         outputs = self.model(observations)
-        uniform = held_uniform(tf.shape(outputs[0]), seed, self._noise_hold)
-        return draw_actions(outputs[0], uniform), self._say(*outputs)
+        return draw_actions(outputs[0], held_uniform(tf.shape(outputs[0]), seed, hold)), self._say(*outputs)
 
     def _explore_slices(self, observations: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         return self._replicas.joined(self._replicas.run(self._explore_slice, observations, seed))  # type: ignore[no-any-return]
@@ -254,12 +255,7 @@ class QPolicy:
 
 
 def actor_critic_policy(
-    config: Config,
-    observation_space: Any,
-    num_actions: int,
-    replicas: Replicas = ALONE,
-    *,
-    values: bool = False,
+    config: Config, observation_space: Any, num_actions: int, replicas: Replicas = ALONE, *, values: bool = False
 ) -> ActorCriticPolicy:
     """The policy of a configuration, with fresh weights; errors as for `network`."""
     return ActorCriticPolicy(
