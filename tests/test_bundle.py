@@ -26,7 +26,7 @@ from a2c.run.checkpoint import read_checkpoint, step_files
 from a2c.run.lookup import find_checkpoint
 from a2c.run.training import train
 
-PONG = Path(__file__).parents[1] / "runs" / "pong-reference"
+PONG = Path(__file__).parents[1] / "runs" / "pong-a2c"
 
 
 def config(**sections):

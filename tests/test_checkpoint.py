@@ -127,7 +127,7 @@ def test_a_hostile_file_is_one_sentence(tmp_path, monkeypatch, content):
 
 def test_a_run_of_before_fire_after_a_lost_life_is_played_without_it(tmp_path):
     """The run in runs/ was made before there was such a key."""
-    run = Path(__file__).parents[1] / "runs" / "pong-reference"
+    run = Path(__file__).parents[1] / "runs" / "pong-a2c"
     of_run, _ = load_config(config=run / "config.yaml")
     assert find_checkpoint(run).config.env.fire_on_life_loss is False
     assert of_run.env.fire_on_life_loss is False

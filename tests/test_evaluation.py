@@ -280,7 +280,7 @@ def test_the_run_of_a_checkpoint_is_found_from_wherever_it_is_named(breakout, mo
 
 # --- an evaluation that shares nothing with ours but the network -----------------------------------------------------
 
-REFERENCE = Path(__file__).parents[1] / "runs" / "pong-reference"
+REFERENCE = Path(__file__).parents[1] / "runs" / "pong-a2c"
 
 
 @pytest.mark.slow

@@ -321,7 +321,7 @@ def test_lines_are_read_once_when_they_are_whole(tmp_path):
 
 def test_runs_of_before_the_list_are_read_and_resumed(tmp_path):
     """They have a truth value, `tensorboard`, in its place."""
-    reference = Path(__file__).parents[1] / "runs" / "pong-reference"
+    reference = Path(__file__).parents[1] / "runs" / "pong-a2c"
     assert "tensorboard: true" in (reference / "config.yaml").read_text()
     assert find_checkpoint(reference).config.logging.trackers == ("tensorboard",)
     run = tmp_path / "run"
