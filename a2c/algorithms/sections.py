@@ -378,7 +378,9 @@ def section_named(name: object) -> type[AlgorithmSection]:
     if isinstance(name, str) and name in SECTIONS:
         return SECTIONS[name]
     hint = nearest(name, list(SECTIONS)) if isinstance(name, str) else ""
-    raise ValueError(f"algorithm.name={shown(name)} is not allowed: it should be {', '.join(SECTIONS)} or module:Class.{hint}")
+    raise ValueError(
+        f"algorithm.name={shown(name)} is not allowed: it should be {', '.join(SECTIONS)} or module:Class.{hint}"
+    )
 
 
 def _own_section(name: str, algorithm: Any) -> type[AlgorithmSection]:
