@@ -20,6 +20,7 @@ from a2c.data.rollout import Rollout
 
 T, B, A = 6, 5, 3
 GAMMA = 0.9
+PONG_RUN = Path(__file__).parents[1] / "runs" / "pong-a2c"  # a whole run of an early version
 VECTORS = Box(-1, 1, (4,), np.float32)
 
 

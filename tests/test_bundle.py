@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from conftest import small_config
+from conftest import PONG_RUN, small_config
 from numpy.lib import format as npy
 from strangers import assert_well_ended, snapshot, within_bounds
 
@@ -25,8 +25,6 @@ from a2c.run.bundle import read_bundle
 from a2c.run.checkpoint import read_checkpoint, step_files
 from a2c.run.lookup import find_checkpoint
 from a2c.run.training import train
-
-PONG = Path(__file__).parents[1] / "runs" / "pong-a2c"
 
 
 def config(**sections):
@@ -128,7 +126,7 @@ def test_an_agent_without_an_evaluation_is_judged_first(tmp_path):
 
 
 def test_a_reference_agent_is_small(tmp_path, run_cli):
-    ended = run_cli("export", PONG, "--format", "bundle", "--out", tmp_path)
+    ended = run_cli("export", PONG_RUN, "--format", "bundle", "--out", tmp_path)
     file = tmp_path / "pong-3000320-steps.a2c"
     assert ended.returncode == 0, ended
     assert ended.stdout.startswith(
@@ -182,7 +180,7 @@ def test_what_cannot_be_done_with_it_is_one_sentence(bundle, run, tmp_path, run_
     assert list(tmp_path.iterdir()) == []
 
 
-BREAKOUT = PONG.with_name("breakout-reference")  # the weights alone, in the folder of a run
+BREAKOUT = PONG_RUN.with_name("breakout-reference")  # the weights alone, in the folder of a run
 
 
 def test_a_folder_that_keeps_the_weights_alone_plays_and_cannot_be_resumed(tmp_path, run_cli):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import small_config
+from conftest import PONG_RUN, small_config
 
 from a2c.algorithms.algorithm import build_algorithm
 from a2c.config import Config, UserError, load_config
@@ -127,9 +127,8 @@ def test_a_hostile_file_is_one_sentence(tmp_path, monkeypatch, content):
 
 def test_a_run_of_before_fire_after_a_lost_life_is_played_without_it(tmp_path):
     """The run in runs/ was made before there was such a key."""
-    run = Path(__file__).parents[1] / "runs" / "pong-a2c"
-    of_run, _ = load_config(config=run / "config.yaml")
-    assert find_checkpoint(run).config.env.fire_on_life_loss is False
+    of_run, _ = load_config(config=PONG_RUN / "config.yaml")
+    assert find_checkpoint(PONG_RUN).config.env.fire_on_life_loss is False
     assert of_run.env.fire_on_life_loss is False
     (tmp_path / "mine.yaml").write_text("env: {id: Pong}")
     mine, _ = load_config(config=tmp_path / "mine.yaml")

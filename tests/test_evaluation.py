@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import small_config
+from conftest import PONG_RUN, small_config
 from gymnasium.spaces import Box, Discrete
 
 from a2c.config import EnvConfig, UserError, load_config
@@ -280,13 +280,11 @@ def test_the_run_of_a_checkpoint_is_found_from_wherever_it_is_named(breakout, mo
 
 # --- an evaluation that shares nothing with ours but the network -----------------------------------------------------
 
-REFERENCE = Path(__file__).parents[1] / "runs" / "pong-a2c"
-
 
 @pytest.mark.slow
 def test_plain_gymnasium_environments_give_the_same_mean(capsys):
     """30 games of the reference agent each, in Gymnasium's own wrappers, one environment, actions drawn by NumPy."""
-    saved = find_checkpoint(REFERENCE)
+    saved = find_checkpoint(PONG_RUN)
     policy = restored_policy(saved, saved.config, Box(0, 255, (42, 42, 4), np.uint8), 6)
     gym.register_envs(ale_py)
     network = tf.function(policy.model)
@@ -305,7 +303,7 @@ def test_plain_gymnasium_environments_give_the_same_mean(capsys):
             score += reward
             over = terminated or truncated
         scores.append(score)
-    ours = evaluate(REFERENCE, episodes=30)
+    ours = evaluate(PONG_RUN, episodes=30)
     theirs, interval = np.mean(scores), mean_interval(scores)
     with capsys.disabled():
         print(f"\nours {ours.mean:.2f}, {ours.interval}; plain Gymnasium {theirs:.2f}, {interval}")

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from conftest import small_config
+from conftest import PONG_RUN, small_config
 from killing import Session, assert_same_checkpoints, read_lines
 
 from a2c.config import Config, UserError, dump_config
@@ -321,9 +321,8 @@ def test_lines_are_read_once_when_they_are_whole(tmp_path):
 
 def test_runs_of_before_the_list_are_read_and_resumed(tmp_path):
     """They have a truth value, `tensorboard`, in its place."""
-    reference = Path(__file__).parents[1] / "runs" / "pong-a2c"
-    assert "tensorboard: true" in (reference / "config.yaml").read_text()
-    assert find_checkpoint(reference).config.logging.trackers == ("tensorboard",)
+    assert "tensorboard: true" in (PONG_RUN / "config.yaml").read_text()
+    assert find_checkpoint(PONG_RUN).config.logging.trackers == ("tensorboard",)
     run = tmp_path / "run"
     train(config(total_env_steps=64), run)
     (file,) = (path for path in step_files(run / "checkpoints") if "064" in path.name)

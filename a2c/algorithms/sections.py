@@ -362,6 +362,7 @@ SECTIONS: dict[str, type[AlgorithmSection]] = {
     section.model_fields["name"].default: section
     for section in (A2CSection, PPOSection, A3CSection, TRPOSection, DQNSection, SACSection)
 }
+ALLOWED = ", ".join(SECTIONS) + " or module:Class"  # in words, for people
 DEFAULT = "a2c"
 STRONGEST = "ppo"  # and its preset, on games
 
@@ -378,9 +379,7 @@ def section_named(name: object) -> type[AlgorithmSection]:
     if isinstance(name, str) and name in SECTIONS:
         return SECTIONS[name]
     hint = nearest(name, list(SECTIONS)) if isinstance(name, str) else ""
-    raise ValueError(
-        f"algorithm.name={shown(name)} is not allowed: it should be {', '.join(SECTIONS)} or module:Class.{hint}"
-    )
+    raise ValueError(f"algorithm.name={shown(name)} is not allowed: it should be {ALLOWED}.{hint}")
 
 
 def _own_section(name: str, algorithm: Any) -> type[AlgorithmSection]:

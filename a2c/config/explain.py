@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 from pydantic_core import PydanticUndefined, to_jsonable_python
 
-from a2c.algorithms.sections import SECTIONS
+from a2c.algorithms.sections import ALLOWED
 from a2c.config.loading import dump_config, schema_of
 from a2c.config.messages import allowed
 from a2c.config.schema import Config, sections
@@ -56,7 +56,7 @@ def explained(config: Config, *, only_changed: bool = False) -> str:
 def _setting(config: Config, key: str, value: Any, default: Any, *, only_changed: bool) -> list[str]:
     section, _, leaf = key.rpartition(".")
     kind = type(config.algorithm)
-    may_be = ", ".join(SECTIONS) + " or module:Class"
+    may_be = ALLOWED
     if key == "algorithm.name":  # its section allows only its own name, which is its default too
         default = Config().algorithm.name
     else:
