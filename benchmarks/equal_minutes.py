@@ -34,7 +34,7 @@ HERE = Path(__file__).resolve().parents[1]
 KEPT = HERE / "docs/equal_minutes"
 GAMES = ("Pong", "Breakout", "Qbert")
 NAMES = {"ppo": "a2c, PPO", "a2c": "a2c, A2C", "sb3-ppo": "Stable-Baselines3, PPO", "sb3-a2c": "Stable-Baselines3, A2C"}
-OURS = {"ppo": ["--config", "ppo"], "a2c": []}  # what a user types
+OURS = {"ppo": ["--algorithm", "ppo"], "a2c": []}  # what a user types
 SLICE = 30.0  # seconds
 Point = tuple[float, int, float]  # minutes, agent steps, mean return of the last 100 training games
 
@@ -158,7 +158,7 @@ def draw(kept: dict[str, dict[str, Any]]) -> bytes:
 INTRODUCTION = """\
 Mean raw return of the last 100 training games, with the agent steps that were made. Each contestant has both cores for
 the same minutes, start-up included; Stable-Baselines3 has the settings of its zoo
-(`benchmarks/contestants/sb3_run.py`), a2c those that `a2c train --env GAME` and `--config ppo` have. One seed each:
+(`benchmarks/contestants/sb3_run.py`), a2c those that `a2c train --env GAME` and `--algorithm ppo` have. One seed each:
 enough to see large differences, not small ones. `python benchmarks/equal_minutes.py train` plays again, `report` writes
 this page."""
 

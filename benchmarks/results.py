@@ -42,7 +42,7 @@ GAMES = (
     *("Asteroids", "BeamRider", "Breakout", "Enduro", "MsPacman"),
     *("Pong", "Qbert", "RoadRunner", "Seaquest", "SpaceInvaders"),
 )
-PRESETS = {"ppo": ["--config", "ppo"], "a2c": []}  # what a user types
+PRESETS = {"ppo": ["--algorithm", "ppo"], "a2c": []}  # what a user types
 SEEDS = {"ppo": (0, 1), "a2c": (0,)}
 STEPS = 4_000_000
 MARKS = (500_000, 1_000_000, 2_000_000, 3_000_000, STEPS)

@@ -57,11 +57,24 @@ def test_a_game_with_a_preset_of_its_own_name_gets_it(env_id):
 def test_a_game_without_one_gets_the_recipe_of_a2c_and_a_toy_the_classic_one_and_config_wins_over_the_games_own():
     assert load_config(env_id="Qbert")[1] == "a2c"
     assert load_config(env_id="ALE/Qbert-v5", overrides={"algorithm.name": "a2c"})[1] == "a2c"
-    assert load_config(env_id="Qbert", overrides={"algorithm.name": "ppo"})[1] == "ppo"
     assert load_config(env_id="Bandit")[1] == "atari"
     config, source = load_config(env_id="Pong", config="atari")
     assert source == "atari"
     assert config.env.num_envs == 16
+
+
+@pytest.mark.parametrize(
+    ("env_id", "algorithm", "preset"),
+    [
+        ("Qbert", "ppo", "ppo-few-actions"),  # 6
+        ("ALE/Breakout-v5", "ppo", "ppo-few-actions"),  # 4
+        ("Assault", "ppo", "ppo"),  # 7
+        ("RoadRunner", "ppo", "ppo"),  # 18
+        ("Qbert", "trpo", "trpo"),
+    ],
+)
+def test_a_game_of_few_actions_gets_the_algorithms_preset_for_such(env_id, algorithm, preset):
+    assert load_config(env_id=env_id, overrides={"algorithm.name": algorithm})[1] == preset
 
 
 @pytest.mark.parametrize(

@@ -364,7 +364,7 @@ SECTIONS: dict[str, type[AlgorithmSection]] = {
 }
 ALLOWED = ", ".join(SECTIONS) + " or module:Class"  # in words, for people
 DEFAULT = "a2c"
-STRONGEST = "ppo"  # and its preset, on games
+STRONGEST = "ppo"  # with its presets, on games
 
 
 def section_named(name: object) -> type[AlgorithmSection]:

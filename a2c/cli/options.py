@@ -165,8 +165,8 @@ ConfigOption = Annotated[
     typer.Option(
         "--config",
         help=(
-            f"A preset's name or a YAML file; {STRONGEST} plays games best. Default: that of the game or of the "
-            "algorithm; for what is no game, vector."
+            "A preset's name or a YAML file. Default: that of the game or of the algorithm; for what is no game, "
+            "vector."
         ),
         autocompletion=complete_config,
     ),
@@ -175,7 +175,10 @@ AlgorithmOption = Annotated[
     str | None,
     typer.Option(
         "--algorithm",
-        help=f"{', '.join(SECTIONS)}, or a class of your own, module:Name. Default: the preset's.",
+        help=(
+            f"{', '.join(SECTIONS)}, or a class of your own, module:Name; {STRONGEST} plays games best. Default: the "
+            "preset's."
+        ),
         autocompletion=complete_algorithm,
     ),
 ]

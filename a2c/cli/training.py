@@ -285,4 +285,4 @@ def _print_summary(summary: TrainSummary) -> None:
         command = lookup.command_for("eval", summary.run_dir, summary.config)
         say(f"Saved in {summary.run_dir}. Play whole games with it:", f"  {command}")
         if summary.config.algorithm.name == DEFAULT and atari_game(summary.config.env.id):
-            say(f"The strongest recipe for games is --config {STRONGEST}: Pong at 18 after half a million steps.")
+            say(f"The strongest recipe for games is --algorithm {STRONGEST}: Pong at 18 after half a million steps.")

@@ -18,6 +18,7 @@ from a2c.reading import read_text
 # The version of the keys' meaning, which a run writes into its config.yaml; CHANGES says what each version changed.
 SCHEMA = 2
 LARGEST_FILE = 100_000  # bytes
+FEW_ACTIONS = 6  # at most so many: an algorithm may have a preset for such games
 CHANGES = {
     2: "an Atari environment is seeded after env.reseed_after steps, no longer at every episode, and "
     "evaluation.every_updates became evaluation.every_env_steps",
@@ -64,12 +65,13 @@ def _default_preset(env_id: str, algorithm: Any) -> str:
     A user's own algorithm uses the presets of the default one.
     """
     env_id = canonical_id(env_id)
-    is_atari = atari_game(env_id) is not None
-    own = env_slug(env_id) if is_atari or env_id in TOYS else "vector"
+    game = atari_game(env_id)
+    own = env_slug(env_id) if game or env_id in TOYS else "vector"
     if algorithm in (None, DEFAULT) or is_extension(algorithm):
-        wanted = [own, DEFAULT] if is_atari else [own]
+        wanted = [own, DEFAULT] if game else [own]
     else:
-        wanted = [f"{own}-{algorithm}", str(algorithm)]
+        few = [f"{algorithm}-few-actions"] if game and game.num_actions <= FEW_ACTIONS else []
+        wanted = [f"{own}-{algorithm}", *few, str(algorithm)]
     return next((name for name in wanted if name in preset_names()), "atari")
 
 
