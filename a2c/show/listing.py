@@ -95,7 +95,9 @@ def _is_run(folder: Path) -> bool:
 
 
 def _listed(run: Run) -> Listed:
-    steps, total = int(max(run.metrics["env_steps"], default=0)), count(run.settings["total_env_steps"])
+    evaluated = [each.env_steps for each in run.evaluations]  # an agent that was kept from a run has nothing else
+    steps = int(max((*run.metrics["env_steps"], *evaluated), default=0))
+    total = count(run.settings["total_env_steps"])
     return Listed(
         run=str(run.path),
         game=cut(run.env_id),

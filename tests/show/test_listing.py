@@ -7,7 +7,7 @@ import threading
 
 import pytest
 from rich.console import Console
-from run_folders import make_run
+from run_folders import evaluation, make_run
 
 from a2c.cli.showing import _listing
 from a2c.run.lock import FolderLock, is_locked
@@ -50,6 +50,13 @@ def test_every_run_below_a_folder_is_listed_with_its_numbers(run_cli, folder):
     assert (finished["env_steps"], finished["seed"], finished["state"]) == (3200, 7, "finished")
     assert (stopped["episode_return_mean"], stopped["best_return_mean"]) == (2.0, 4.0)  # of 100 games at least
     assert stopped["state"] == "stopped"
+
+
+def test_an_agent_without_metrics_is_as_far_as_its_evaluation(run_cli, folder):
+    agent = make_run(folder / "agent", [], evaluations=[evaluation(3200, 1.0)], total_env_steps=3200)
+    (agent / "checkpoints").mkdir()
+    found = listed(run_cli, agent)[0]
+    assert (found["env_steps"], found["state"], found["episode_return_mean"]) == (3200, "finished", None)
 
 
 @pytest.mark.parametrize(
