@@ -105,7 +105,7 @@ def test_what_an_id_of_gymnasium_means_gives_way_to_what_is_named_and_is_told(tm
 
 @pytest.mark.parametrize(
     ("algorithm", "preset"),
-    [(None, "vector"), ("a2c", "vector"), ("ppo", "vector-ppo"), ("trpo", "vector-trpo"), ("a3c", "a3c")],
+    [(None, "vector"), ("a2c", "vector"), ("ppo", "vector-ppo"), ("trpo", "vector-trpo"), ("a3c", "vector-a3c")],
 )
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Acrobot-v1", "mine:Own-v0"])
 def test_what_is_no_game_gets_the_preset_of_vectors(env_id, algorithm, preset):

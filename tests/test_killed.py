@@ -1,6 +1,6 @@
 """A run that is killed with SIGKILL again and again, at random moments, ends with the bits of one never stopped.
 
-`pytest -m slow -s tests/test_killed.py` prints a line for each kill.
+`pytest -m slow -n 0 -s tests/test_killed.py` prints a line for each kill.
 """
 
 import pytest

@@ -1,6 +1,6 @@
 """Real clusters: each worker is a process of its own, in a network namespace of its own where that is allowed.
 
-`pytest -m slow -s tests/test_workers.py` has more workers and more kills.
+`pytest -m slow -n 0 -s tests/test_workers.py` has more workers and more kills.
 """
 
 import itertools
