@@ -41,6 +41,7 @@ class Schedule(NamedTuple):
     learning_rate: float
     rate_falls: bool
     clip_falls: bool
+    entropy_falls: bool
 
     def left(self, updates: int, *, falls: bool) -> float:
         """The factor of the initial value: 1 at the start; 0 after the last update if it falls, else always 1."""
@@ -57,7 +58,7 @@ class PPO(Algorithm):
         config: the algorithm's section.
         policy: its network is trained; built with `values=True`.
         optimizer: a Keras optimizer.
-        schedule: of the learning rate and the clip range.
+        schedule: of the learning rate, the clip range and the entropy term.
         num_envs: B; with the rollout length it fixes the shapes of an update.
         objective: what the policy maximises.
         shuffle_seed: of the order of rows.
@@ -94,6 +95,7 @@ class PPO(Algorithm):
         self.rows = config.rollout_length // config.num_minibatches  # n
         with replicas.scope():
             self.clip_range = tf.Variable(config.clip_range, trainable=False)
+            self.entropy_coef = tf.Variable(config.entropy_coef, trainable=False)
         shape, dtype = tuple(policy.model.input_shape[1:]), policy.model.input.dtype
         self.learn = GradientStep(
             self._loss,
@@ -138,6 +140,7 @@ class PPO(Algorithm):
                 applied.learning_rate,
                 rate_falls=applied.schedule == "linear",
                 clip_falls=section.clip_schedule == "linear",
+                entropy_falls=section.entropy_schedule == "linear",
             ),
             num_envs=config.env.num_envs,
             objective=Objective.of(config),
@@ -166,9 +169,11 @@ class PPO(Algorithm):
                     return
 
     def _set_schedule(self, updates: int) -> None:
-        left = self.schedule.left(updates, falls=self.schedule.rate_falls)
-        self.learn.optimizer.learning_rate.assign(self.schedule.learning_rate * left)
-        self.clip_range.assign(self.config.clip_range * self.schedule.left(updates, falls=self.schedule.clip_falls))
+        config, schedule = self.config, self.schedule
+        rate = schedule.learning_rate * schedule.left(updates, falls=schedule.rate_falls)
+        self.learn.optimizer.learning_rate.assign(rate)
+        self.clip_range.assign(config.clip_range * schedule.left(updates, falls=schedule.clip_falls))
+        self.entropy_coef.assign(config.entropy_coef * schedule.left(updates, falls=schedule.entropy_falls))
 
     def _whole(self, rollout: Rollout) -> Minibatch:
         """All rows of a rollout, from which the minibatches are taken."""
@@ -207,7 +212,7 @@ class PPO(Algorithm):
             "entropy": tap("entropy", entropy(logits)),
         }
         loss = parts["policy_loss"] + self.config.value_loss_coef * parts["value_loss"]
-        loss = tap("total_loss", loss - self.config.entropy_coef * parts["entropy"])
+        loss = tap("total_loss", loss - tf.convert_to_tensor(self.entropy_coef) * parts["entropy"])
         parts |= {"approx_kl": approximate_kl(log_probs, batch.log_probs), "clip_fraction": clip_fraction}
         return Fit(loss, parts, moments(batch.returns - values), moments(batch.returns))
 

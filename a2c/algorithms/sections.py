@@ -115,6 +115,8 @@ class PPOSection(ActorCriticSection):
     """The ratio of the new probability of an action to the old one is clipped to 1 minus and plus this."""
     clip_schedule: Literal["constant", "linear"] = "constant"
     """Of the clip range; linear falls to 0 over the run, as in the paper."""
+    entropy_schedule: Literal["constant", "linear"] = "constant"
+    """Of entropy_coef; linear falls to 0 over the run."""
     value_clip_range: Annotated[float, Field(gt=0), NUMBER] | None = None
     """The same for values; null = off: of no use (Andrychowicz et al. 2021)."""
     target_kl: Annotated[float, Field(gt=0), NUMBER] | None = None

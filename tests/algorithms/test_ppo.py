@@ -181,24 +181,31 @@ def test_an_update_ends_when_the_policy_has_moved_too_far():
     assert 1 <= steps[0.03] <= 6
 
 
-def test_rate_and_clip_range_fall_with_the_updates_made_however_many_steps_those_had():
-    algorithm = ppo(optimizer={**ADAM, "schedule": "linear"}, clip_schedule="linear", total_env_steps=4 * T * B)
-    rollout, rates, ranges = collected(algorithm, 0), [], []
+def test_rate_clip_range_and_entropy_term_fall_with_the_updates_made_however_many_steps_those_had():
+    linear = {"clip_schedule": "linear", "entropy_schedule": "linear"}
+    algorithm = ppo(optimizer={**ADAM, "schedule": "linear"}, total_env_steps=4 * T * B, **linear)
+    rollout, rates, ranges, terms = collected(algorithm, 0), [], [], []
     for number in range(4):
-        rates.append(float(algorithm.update(rollout, number).metrics["learning_rate"]))
+        metrics = {name: float(value) for name, value in algorithm.update(rollout, number).metrics.items()}
+        rates.append(metrics["learning_rate"])
         ranges.append(float(algorithm.clip_range))
+        without = metrics["policy_loss"] + FAST["value_loss_coef"] * metrics["value_loss"]
+        terms.append((without - metrics["total_loss"]) / metrics["entropy"])
     assert rates == pytest.approx([0.02, 0.015, 0.01, 0.005])
     assert ranges == pytest.approx([0.15, 0.1125, 0.075, 0.0375])
+    assert terms == pytest.approx([0.05, 0.0375, 0.025, 0.0125], rel=1e-3)
 
 
-@pytest.mark.parametrize(("rate_falls", "clip_falls"), [(True, False), (False, True)])
-def test_rate_and_clip_range_fall_apart_from_each_other(rate_falls, clip_falls):
-    schedules = {False: "constant", True: "linear"}
-    optimizer = {**ADAM, "schedule": schedules[rate_falls]}
-    algorithm = ppo("eager", optimizer, 4 * T * B, clip_schedule=schedules[clip_falls])
+@pytest.mark.parametrize("falling", ["rate", "clip", "entropy"])
+def test_rate_clip_range_and_entropy_term_fall_apart_from_each_other(falling):
+    schedules = dict.fromkeys(("rate", "clip", "entropy"), "constant") | {falling: "linear"}
+    optimizer = {**ADAM, "schedule": schedules["rate"]}
+    own = {"clip_schedule": schedules["clip"], "entropy_schedule": schedules["entropy"]}
+    algorithm = ppo("eager", optimizer, 4 * T * B, **own)
     rate = float(algorithm.update(collected(algorithm, 0), 2).metrics["learning_rate"])
-    assert rate == pytest.approx(0.01 if rate_falls else 0.02)
-    assert float(algorithm.clip_range) == pytest.approx(0.075 if clip_falls else 0.15)
+    assert rate == pytest.approx(0.01 if falling == "rate" else 0.02)
+    assert float(algorithm.clip_range) == pytest.approx(0.075 if falling == "clip" else 0.15)
+    assert float(algorithm.entropy_coef) == pytest.approx(0.025 if falling == "entropy" else 0.05)
 
 
 def test_a_step_that_is_not_finite_is_not_applied_and_ends_the_update():
