@@ -35,17 +35,15 @@ class Minibatch(NamedTuple):
 
 
 class Schedule(NamedTuple):
-    """The linear decay of the learning rate and the clip range: by the fraction of updates that is left."""
+    """The learning rate, and the linear decay of all that is scheduled: by the fraction of updates that is left."""
 
     total_updates: int
     learning_rate: float
-    rate_falls: bool
-    clip_falls: bool
-    entropy_falls: bool
+    kind: str  # of the learning rate: constant or linear
 
-    def left(self, updates: int, *, falls: bool) -> float:
-        """The factor of the initial value: 1 at the start; 0 after the last update if it falls, else always 1."""
-        return 1 - updates / self.total_updates if falls else 1.0
+    def left(self, updates: int, kind: str) -> float:
+        """The factor of the initial value: 1 at the start; 0 after the last update if linear, else always 1."""
+        return 1 - updates / self.total_updates if kind == "linear" else 1.0
 
 
 class PPO(Algorithm):
@@ -135,13 +133,7 @@ class PPO(Algorithm):
             section,
             policy,
             optimizer,
-            Schedule(
-                config.total_updates,
-                applied.learning_rate,
-                rate_falls=applied.schedule == "linear",
-                clip_falls=section.clip_schedule == "linear",
-                entropy_falls=section.entropy_schedule == "linear",
-            ),
+            Schedule(config.total_updates, applied.learning_rate, applied.schedule),
             num_envs=config.env.num_envs,
             objective=Objective.of(config),
             shuffle_seed=stream_seed(config.seed, "minibatches"),
@@ -170,10 +162,10 @@ class PPO(Algorithm):
 
     def _set_schedule(self, updates: int) -> None:
         config, schedule = self.config, self.schedule
-        rate = schedule.learning_rate * schedule.left(updates, falls=schedule.rate_falls)
+        rate = schedule.learning_rate * schedule.left(updates, schedule.kind)
         self.learn.optimizer.learning_rate.assign(rate)
-        self.clip_range.assign(config.clip_range * schedule.left(updates, falls=schedule.clip_falls))
-        self.entropy_coef.assign(config.entropy_coef * schedule.left(updates, falls=schedule.entropy_falls))
+        self.clip_range.assign(config.clip_range * schedule.left(updates, config.clip_schedule))
+        self.entropy_coef.assign(config.entropy_coef * schedule.left(updates, config.entropy_schedule))
 
     def _whole(self, rollout: Rollout) -> Minibatch:
         """All rows of a rollout, from which the minibatches are taken."""
