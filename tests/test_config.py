@@ -68,9 +68,11 @@ def test_a_game_without_one_gets_the_recipe_of_a2c_and_a_toy_the_classic_one_and
     [
         ("Qbert", "ppo", "ppo-few-actions"),  # 6
         ("ALE/Breakout-v5", "ppo", "ppo-few-actions"),  # 4
-        ("Assault", "ppo", "ppo"),  # 7
+        ("MsPacman", "ppo", "ppo-few-actions"),  # 9
+        ("Amidar", "ppo", "ppo"),  # 10
         ("RoadRunner", "ppo", "ppo"),  # 18
         ("Qbert", "trpo", "trpo"),
+        ("Enduro", "ppo", "enduro-ppo"),  # a preset of its own comes first
     ],
 )
 def test_a_game_of_few_actions_gets_the_algorithms_preset_for_such(env_id, algorithm, preset):

@@ -18,7 +18,7 @@ from a2c.reading import read_text
 # The version of the keys' meaning, which a run writes into its config.yaml; CHANGES says what each version changed.
 SCHEMA = 2
 LARGEST_FILE = 100_000  # bytes
-FEW_ACTIONS = 6  # at most so many: an algorithm may have a preset for such games
+FEW_ACTIONS = 9  # at most so many: an algorithm may have a preset for such games
 CHANGES = {
     2: "an Atari environment is seeded after env.reseed_after steps, no longer at every episode, and "
     "evaluation.every_updates became evaluation.every_env_steps",
