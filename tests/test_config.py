@@ -386,6 +386,12 @@ def test_an_empty_value_is_not_a_number():
     assert parse_assignment("a=") == ("a", "")
 
 
+def test_a_wrong_algorithm_in_a_file_is_the_files_mistake(tmp_path):
+    (tmp_path / "mine.yaml").write_text("algorithm: {name: 7}")
+    with pytest.raises(UserError, match=r"mine\.yaml: algorithm\.name=7 is not allowed"):
+        load_config(config=tmp_path / "mine.yaml", env_id="Catch")
+
+
 @pytest.mark.parametrize("only_changed", [False, True])
 @pytest.mark.parametrize("preset", preset_names())
 def test_what_config_prints_is_the_same_configuration(tmp_path, preset, only_changed):

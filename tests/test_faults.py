@@ -583,6 +583,18 @@ def test_auto_resume_starts_goes_on_and_is_content(run_cli, run_dir):
     assert {file: file.stat().st_mtime_ns for file in run_dir.rglob("*.npz")} == files
 
 
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (["--env", "Catch", "--algorithm", "ppo", "--steps", "4k"], "was started with algorithm.name=a2c, not ppo"),
+        (["--seed", "5"], "was started with seed=7, not 5"),  # and not with Pong's recipe, which nobody named
+        (["--mode", "eager"], "was started with runtime.mode=graph, not eager"),
+    ],
+)
+def test_auto_resume_names_what_differs_from_the_run(run_cli, catch_run, given, sentence):
+    assert_one_sentence(run_cli("train", "--auto-resume", "--run-dir", catch_run, *given), 2, sentence)
+
+
 def test_checkpoints_by_the_clock(run_dir):
     for every_minutes, checkpoints in ((1e-6, 11), (0, 2)):  # 0: never; there is that of the start, and that of the end
         saving = {"every_updates": 10**6, "every_minutes": every_minutes, "keep": 99}

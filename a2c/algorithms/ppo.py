@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple, Self, cast
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -21,6 +23,8 @@ from a2c.execution.compile import Compiled, Tap
 from a2c.execution.replicas import ALONE, Replicas
 from a2c.execution.runtime import parts_of, stream_seed
 from a2c.networks.optimizer import build_optimizer
+
+STEADY = 0.95  # factor by which a learning rate falls, or 1 / it by which it rises, in one update
 
 
 class Minibatch(NamedTuple):
@@ -94,6 +98,7 @@ class PPO(Algorithm):
         with replicas.scope():
             self.clip_range = tf.Variable(config.clip_range, trainable=False)
             self.entropy_coef = tf.Variable(config.entropy_coef, trainable=False)
+            self.rate_factor = keras.Variable(1.0, trainable=False, dtype="float32", name="rate_factor")
         shape, dtype = tuple(policy.model.input_shape[1:]), policy.model.input.dtype
         self.learn = GradientStep(
             self._loss,
@@ -115,6 +120,8 @@ class PPO(Algorithm):
         self.steps = {"minibatch": self.learn}
         self.traced = (policy.compiled["value"], self._targets)
         self.variables = {"model": policy.model.variables, "optimizer": optimizer.variables}
+        if config.target_clip_fraction is not None:
+            self.variables["rate_factor"] = [self.rate_factor]
 
     @staticmethod
     def build_policy(config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> ActorCriticPolicy:
@@ -144,26 +151,37 @@ class PPO(Algorithm):
         )
 
     def batches(self, rollout: Rollout, updates: int) -> Batches:
-        """The minibatches of all epochs; stops early when approx_kl is above `target_kl`."""
+        """The minibatches of all epochs; stops early when approx_kl is above `target_kl`.
+
+        Then the learning rate follows `target_clip_fraction`.
+        """
         self._set_schedule(updates)
-        found = self._whole(rollout)
+        found, clipped = self._whole(rollout), []
+        for rows in self._rows(rollout, updates):
+            metrics = yield "minibatch", self._gathered(found, rows)
+            clipped.append(metrics["clip_fraction"])
+            if self.config.target_kl is not None and float(metrics["approx_kl"]) > self.config.target_kl:
+                break
+        if self.config.target_clip_fraction is not None:
+            factor = STEADY if np.mean(clipped) > self.config.target_clip_fraction else 1 / STEADY
+            self.rate_factor.assign(min(float(self.rate_factor) * factor, 1.0))
+
+    def _rows(self, rollout: Rollout, updates: int) -> Iterator[np.ndarray]:
+        """The rows of each minibatch of all epochs."""
         for epoch in range(self.config.num_epochs):
-            for rows in minibatches(
+            yield from minibatches(
                 rollout.actions.shape,
                 self.config.num_minibatches,
                 seed=self.shuffle_seed,
                 updates=updates,
                 epoch=epoch,
                 replicas=self.replicas,
-            ):
-                metrics = yield "minibatch", self._gathered(found, rows)
-                if self.config.target_kl is not None and float(metrics["approx_kl"]) > self.config.target_kl:
-                    return
+            )
 
     def _set_schedule(self, updates: int) -> None:
         config, schedule = self.config, self.schedule
         rate = schedule.learning_rate * schedule.left(updates, schedule.kind)
-        self.learn.optimizer.learning_rate.assign(rate)
+        self.learn.optimizer.learning_rate.assign(rate * float(self.rate_factor))
         self.clip_range.assign(config.clip_range * schedule.left(updates, config.clip_schedule))
         self.entropy_coef.assign(config.entropy_coef * schedule.left(updates, config.entropy_schedule))
 

@@ -121,6 +121,9 @@ class PPOSection(ActorCriticSection):
     """The same for values; null = off: of no use (Andrychowicz et al. 2021)."""
     target_kl: Annotated[float, Field(gt=0), NUMBER] | None = None
     """An update ends early when approx_kl is above this; null = never."""
+    target_clip_fraction: Annotated[float, Field(gt=0, lt=1), NUMBER] | None = None
+    """After an update that clips more than this the learning rate is 5 % lower, else higher, up to its schedule; null =
+    it keeps to its schedule."""
 
     def passes(self, num_envs: int) -> float:
         """See `AlgorithmSection`."""

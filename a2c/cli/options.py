@@ -155,7 +155,10 @@ Envs = Annotated[
     list[str] | None, typer.Option(help="A game; may be repeated. Default: Catch.", autocompletion=complete_env)
 ]
 Threshold = Annotated[
-    float | None, typer.Option(help="The return to reach. Default: that of the game, see docs/comparing.md.")
+    float | None,
+    typer.Option(
+        parser=score, metavar="FLOAT", help="The return to reach. Default: that of the game, see docs/comparing.md."
+    ),
 ]
 OutDir = Annotated[Path | None, typer.Option("--out", help="The folder of results. Default: runs/compare-....")]
 

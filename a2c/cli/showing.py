@@ -252,6 +252,8 @@ def watch(
     """
     trust_named(algorithm, model, *(wrapper or ()))
     check_target(json_file)
+    if json_file is not None and json_file == out_path:
+        raise UserError(f"--out and --json are both {json_file}; name two files.")
     if terminal and out_path is not None:
         raise UserError("--terminal writes no video, so --out has no meaning there; give one of them.")
     check_exists(path)

@@ -91,9 +91,14 @@ def train(
         "optimizer.on_nan": on_nan,
     }
     tell = _nothing if quiet else say
-    settings, source = load_config(
-        config=config, env_id=env, overrides=overrides, assignments=set_ or [], wrappers=wrapper or [], tell=tell
-    )
+    begun = run_dir if resume and run_dir is not None and any(run_dir.glob("checkpoints/*.npz")) else None
+    named = bool(config or env or algorithm or model or wrapper or set_)
+    if begun is not None and not named:
+        settings, source = changed(_saved(begun, None).config, overrides), ""
+    else:
+        settings, source = load_config(
+            config=config, env_id=env, overrides=overrides, assignments=set_ or [], wrappers=wrapper or [], tell=tell
+        )
     check_env(settings.env.id)
     if settings.runtime.strategy != "multiworker":  # else only the chief needs them
         import_module("a2c.run.follower").check_installed(settings)
@@ -103,17 +108,13 @@ def train(
         return
     if jobs is not None or cluster is not None:
         raise UserError("--jobs and --cluster are for several runs; give --seeds too, or leave them out.")
-    if resume and run_dir is not None and any(run_dir.glob("checkpoints/*.npz")):
-        named = bool(config or env or algorithm or model or wrapper or set_)
-        saved = _saved(run_dir, settings.env.id if named else None)
+    if begun is not None:
+        saved = _saved(begun, settings.env.id if named else None)
         if init_from is not None:
-            _tell_of_start(run_dir, saved, init_from, tell)
-        if not (named or seed is not None or eager or mode):
-            allowed = {key: overrides[key] for key in ("total_env_steps", "runtime.strategy", "optimizer.on_nan")}
-            settings = changed(saved.config, allowed)
-        elif not _gives_steps(steps, set_):
+            _tell_of_start(begun, saved, init_from, tell)
+        if named and not _gives_steps(steps, set_):
             settings = changed(settings, {"total_env_steps": saved.config.total_env_steps})
-        _resume(settings, run_dir, stop_at, quiet=quiet)
+        _resume(settings, begun, stop_at, quiet=quiet)
         return
     _start(settings, source, run_dir, stop_at=stop_at, init_from=init_from, quiet=quiet)
 
@@ -160,6 +161,7 @@ def _train_seeds(
 ) -> None:
     training, view = fast("a2c.analysis.seeds"), fast("a2c.run.view")
     numbers = range(config.seed, config.seed + seeds)
+    changed(config, {"seed": numbers[-1]})  # raises UserError if that is too large
     folder = folder or _default_run_dir(config, f"{numbers[0]}-{numbers[-1]}")
     check_writable(folder)
     try:

@@ -65,6 +65,7 @@ def load_config(
     source, values = read_source(config, given.get("env.id"), algorithm)
     if is_extension(algorithm):
         _keep_what_it_has(values, str(algorithm))
+    _algorithm(values, source)  # a mistake in it is the file's
     _assign_all(values, given, mistakes, where="the options given")
     _add_wrappers(values, wrappers, mistakes)
     with _noted(mistakes):

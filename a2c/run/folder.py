@@ -71,7 +71,8 @@ def open_folder(run_dir: Path, replicas: Replicas, lock: FolderLock) -> None:
 def _latest(run_dir: Path, config: Config, warn: Callable[[str], None]) -> Saved:
     """The checkpoint to resume from; raises UserError if `config` differs from the run's in more than FREE_KEYS."""
     saved = find_checkpoint(run_dir, warn)
-    for key in all_keys(type(config.algorithm)):
+    same = config.algorithm.name == saved.config.algorithm.name  # else their keys differ
+    for key in all_keys(type(config.algorithm)) if same else ("algorithm.name",):
         given, stored = lookup(config, key), lookup(saved.config, key)
         if given != stored and key not in FREE_KEYS:
             raise UserError(

@@ -126,7 +126,7 @@ def smooth(values: FloatArray, reach: int) -> FloatArray:
     """The mean of each value with the `reach` before and after it, or as many as there are."""
     if not reach:
         return values
-    at = np.arange(len(values))
+    at, reach = np.arange(len(values)), min(reach, len(values))
     first, last = np.maximum(at - reach, 0), np.minimum(at + reach, len(values) - 1)
     sums = np.concatenate([[0.0], np.cumsum(values)])
     means: FloatArray = (sums[last + 1] - sums[first]) / (last + 1 - first)

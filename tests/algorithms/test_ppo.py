@@ -208,6 +208,16 @@ def test_rate_clip_range_and_entropy_term_fall_apart_from_each_other(falling):
     assert float(algorithm.entropy_coef) == pytest.approx(0.025 if falling == "entropy" else 0.05)
 
 
+def test_the_rate_falls_after_updates_that_clip_too_much_and_rises_again_up_to_its_schedule():
+    algorithm = ppo(optimizer={**ADAM, "schedule": "linear"}, total_env_steps=30 * T * B, target_clip_fraction=0.4)
+    factors = [1.0]
+    for number in range(20):
+        metrics = algorithm.update(collected(algorithm, number), number).metrics
+        assert float(metrics["learning_rate"]) == pytest.approx(0.02 * (1 - number / 30) * factors[-1])
+        factors.append(min(factors[-1] * (0.95 if float(metrics["clip_fraction"]) > 0.4 else 1 / 0.95), 1.0))
+    assert {-1, 0, 1} == set(np.sign(np.diff(factors))), "it falls, rises, and stays at its schedule"
+
+
 def test_a_step_that_is_not_finite_is_not_applied_and_ends_the_update():
     algorithm = ppo()
     rollout = collected(algorithm, 0)

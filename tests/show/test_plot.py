@@ -168,6 +168,7 @@ def test_smoothing_is_a_centred_mean_of_fewer_lines_at_the_ends():
     assert smooth(values, 0).tolist() == values.tolist()
     assert smooth(values, 1).tolist() == pytest.approx([1.5, 3, 4, 6, 6])
     assert smooth(values, 99).tolist() == pytest.approx([4.2] * 5)
+    assert smooth(values, 10**30).tolist() == pytest.approx([4.2] * 5)
     assert smooth(values[:0], 3).shape == (0,)
 
 
