@@ -24,7 +24,7 @@ from a2c.execution.replicas import ALONE, Replicas
 from a2c.execution.runtime import parts_of, stream_seed
 from a2c.networks.optimizer import build_optimizer
 
-STEADY = 0.95  # factor by which a learning rate falls, or 1 / it by which it rises, in one update
+SLOWER = 0.95  # factor by which a learning rate falls, or 1 / it by which it rises, in one update
 
 
 class Minibatch(NamedTuple):
@@ -163,7 +163,7 @@ class PPO(Algorithm):
             if self.config.target_kl is not None and float(metrics["approx_kl"]) > self.config.target_kl:
                 break
         if self.config.target_clip_fraction is not None:
-            factor = STEADY if np.mean(clipped) > self.config.target_clip_fraction else 1 / STEADY
+            factor = SLOWER if np.mean(clipped) > self.config.target_clip_fraction else 1 / SLOWER
             self.rate_factor.assign(min(float(self.rate_factor) * factor, 1.0))
 
     def _rows(self, rollout: Rollout, updates: int) -> Iterator[np.ndarray]:

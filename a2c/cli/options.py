@@ -227,10 +227,12 @@ def mode_of(eager: bool, mode: Mode | None) -> str | None:
     return "eager" if eager else mode
 
 
-def check_target(json_file: Path | None) -> None:
-    """Check that a file can be written before the work is done."""
+def check_target(json_file: Path | None, out_file: Path | None = None) -> None:
+    """Check that a file can be written before the work is done, and is not that of --out."""
     if json_file is None:
         return
+    if json_file == out_file:
+        raise UserError(f"--out and --json are both {json_file}; name two files.")
     folder = json_file.absolute().parent
     if json_file.is_dir() or not folder.is_dir():
         raise UserError(f"--json {json_file} must be a file in a folder that exists.")

@@ -69,7 +69,7 @@ def plot(
     json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the numbers there.")] = None,
 ) -> None:
     """Draw learning curves; runs that differ in their seed alone become one line and its band."""
-    check_target(json_file)
+    check_target(json_file, out_file)
     plotting, curves, reading = (import_module(f"a2c.show.{name}") for name in ("plot", "curves", "runs"))
     targets = None if out_file is None else [plotting.check_target(out_file)]
     runs = reading.read_runs(paths, warn)
@@ -251,9 +251,7 @@ def watch(
     frame, 15 a second.
     """
     trust_named(algorithm, model, *(wrapper or ()))
-    check_target(json_file)
-    if json_file is not None and json_file == out_path:
-        raise UserError(f"--out and --json are both {json_file}; name two files.")
+    check_target(json_file, out_path)
     if terminal and out_path is not None:
         raise UserError("--terminal writes no video, so --out has no meaning there; give one of them.")
     check_exists(path)

@@ -93,8 +93,9 @@ def train(
     tell = _nothing if quiet else say
     begun = run_dir if resume and run_dir is not None and any(run_dir.glob("checkpoints/*.npz")) else None
     named = bool(config or env or algorithm or model or wrapper or set_)
-    if begun is not None and not named:
-        settings, source = changed(_saved(begun, None).config, overrides), ""
+    saved = _saved(begun, None) if begun is not None and not named else None
+    if saved is not None:
+        settings, source = changed(saved.config, overrides), ""
     else:
         settings, source = load_config(
             config=config, env_id=env, overrides=overrides, assignments=set_ or [], wrappers=wrapper or [], tell=tell
@@ -109,7 +110,7 @@ def train(
     if jobs is not None or cluster is not None:
         raise UserError("--jobs and --cluster are for several runs; give --seeds too, or leave them out.")
     if begun is not None:
-        saved = _saved(begun, settings.env.id if named else None)
+        saved = _saved(begun, settings.env.id) if saved is None else saved
         if init_from is not None:
             _tell_of_start(begun, saved, init_from, tell)
         if named and not _gives_steps(steps, set_):
