@@ -296,8 +296,9 @@ def test_features_of_the_processor(monkeypatch):
     monkeypatch.setattr(machine, "processor_features", lambda: frozenset({"sse4_2"}))
     assert find(checks.check_processor(), "processor").status == "problem"
     assert "keep runtime.precision=float32" in find(checks.check_precision(), "bfloat16").found
-    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
-    assert find(checks.check_processor(), "oneDNN").status == "note"
+    for value, status in ("0", "note"), ("false", "note"), ("1", "ok"):
+        monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", value)
+        assert find(checks.check_processor(), "oneDNN").status == status
     monkeypatch.setattr(machine, "processor_features", lambda: frozenset({"avx", "avx2"}))
     assert find(checks.check_processor(), "processor").status == "ok"
 

@@ -1,5 +1,8 @@
 """What is in force in this process: numerics, by mode and by device, and how a wish for the impossible is refused."""
 
+import os
+import platform
+import subprocess
 import sys
 
 import pytest
@@ -68,6 +71,23 @@ def test_the_machine_is_named_by_all_that_bits_depend_on(parts, set_to, threads,
     assert machine(parts).endswith(f"(features 8d056e18), threads {threads}, parts {parts}")
     monkeypatch.setattr("a2c.execution.runtime.processor", lambda: "VAX")
     assert machine(parts).startswith("VAX (")
+
+
+def test_a_machine_without_onednn_is_another_machine(monkeypatch):
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "False")
+    assert machine(1).endswith(", parts 1, oneDNN off")
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "1")
+    assert machine(1).endswith(", parts 1")
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="TensorFlow decides on other processors")
+def test_tensorflow_uses_onednn_on_every_x86_unless_the_user_says_no():
+    program = "import a2c, tensorflow, os; print(os.environ['TF_ENABLE_ONEDNN_OPTS'])"
+    others = {name: value for name, value in os.environ.items() if not name.startswith("TF_")}
+    for asked, on in ({}, "1"), ({"TF_ENABLE_ONEDNN_OPTS": "0"}, "0"):
+        done = subprocess.run([sys.executable, "-c", program], env=others | asked, capture_output=True, text=True)
+        assert done.stdout == f"{on}\n", done.stderr
+        assert ("oneDNN custom operations are on" in done.stderr) == (on == "1")
 
 
 def test_a_gpu_is_another_machine(a_gpu):

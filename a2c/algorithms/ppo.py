@@ -98,7 +98,7 @@ class PPO(Algorithm):
         with replicas.scope():
             self.clip_range = tf.Variable(config.clip_range, trainable=False)
             self.entropy_coef = tf.Variable(config.entropy_coef, trainable=False)
-            self.rate_factor = keras.Variable(1.0, trainable=False, dtype="float32", name="rate_factor")
+        self.rate_factor = keras.Variable(1.0, trainable=False, dtype="float32", name="rate_factor")  # read in Python
         shape, dtype = tuple(policy.model.input_shape[1:]), policy.model.input.dtype
         self.learn = GradientStep(
             self._loss,

@@ -157,15 +157,15 @@ def check_processor() -> Iterator[Finding]:
     else:
         told = [name for name in ("avx2", "fma", "avx512f", "avx512_vnni", *sorted(BFLOAT16)) if name in features]
         yield Finding("processor", "ok", f"{machine.processor()}: {', '.join(told) or 'features unknown'}")
-    if os.environ.get("TF_ENABLE_ONEDNN_OPTS") == "0" and is_x86:
+    if is_x86 and machine.onednn_is_off():
         yield Finding(
             "oneDNN",
             "note",
-            "switched off by TF_ENABLE_ONEDNN_OPTS=0: updates take about twice as long",
+            "switched off by TF_ENABLE_ONEDNN_OPTS: updates take about twice as long",
             "unset TF_ENABLE_ONEDNN_OPTS; exactness does not need it off",
         )
     else:
-        yield Finding("oneDNN", "ok", "as TensorFlow decides: on where the processor gains by it")
+        yield Finding("oneDNN", "ok", "on" if is_x86 else "on if TensorFlow uses it on this processor")
 
 
 def check_memory() -> Iterator[Finding]:

@@ -25,6 +25,11 @@ def processor_features() -> frozenset[str]:
     return frozenset((_cpuinfo("flags") or _cpuinfo("Features")).split())
 
 
+def onednn_is_off() -> bool:
+    """Whether the user has switched off oneDNN, TensorFlow's fast kernels for x86."""
+    return os.environ.get("TF_ENABLE_ONEDNN_OPTS", "").lower() in ("0", "false")
+
+
 def allowed_cores() -> int:
     """The number of cores this process may run on: the default for TensorFlow's and ale-py's threads."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

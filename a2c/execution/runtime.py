@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from a2c.config import Config, RuntimeConfig, UserError
 from a2c.envs import is_native
-from a2c.execution.machine import allowed_cores, processor, processor_features
+from a2c.execution.machine import allowed_cores, onednn_is_off, processor, processor_features
 
 # Grappler passes that change the last bits of a graph's results compared with eager execution. The networks need the
 # first two off (the second for tanh, and for everything in bfloat16), losses that divide by a constant the third.
@@ -81,8 +81,8 @@ def machine(parts: int) -> str:
     """A description of what, besides versions, determines the last bits of a run with `parts` parts."""
     features = zlib.crc32(" ".join(sorted(processor_features())).encode())  # many processors have the same name
     threads = parts if parts > 1 else tf.config.threading.get_intra_op_parallelism_threads() or allowed_cores()
-    words = f"{processor()} (features {features:08x}), threads {threads}, parts {parts}"
-    return f"{words}, GPU" if sees_gpu() else words
+    words = [f"{processor()} (features {features:08x})", f"threads {threads}", f"parts {parts}"]
+    return ", ".join([*words, *["oneDNN off"] * onednn_is_off(), *["GPU"] * sees_gpu()])
 
 
 def _operations_can_have_one_thread() -> bool:
