@@ -354,6 +354,8 @@ def test_a_few_lines_that_hold_more_than_memory_are_refused_at_once(tmp_path):
 def test_a_missing_preset_names_the_nearest(tmp_path):
     with pytest.raises(UserError, match="Did you mean pong"):
         load_config(config="pongg")
+    with pytest.raises(UserError, match="There is no preset or file ''"):
+        load_config(config="")
     with pytest.raises(UserError, match="is a folder"):
         load_config(config=tmp_path)
 

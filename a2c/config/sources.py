@@ -49,7 +49,7 @@ def read_source(config: str | Path | None, env_id: Any, algorithm: Any) -> tuple
     if text in preset_names():
         return text, read_config_file(_presets_folder() / f"{text}.yaml")
     path = Path(text)
-    if path.is_dir():
+    if text and path.is_dir():
         raise UserError(f"--config {text} is a folder; name a YAML file, or use `a2c resume {text}` to resume a run.")
     if not path.is_file():
         names = preset_names()
