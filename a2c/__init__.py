@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import platform
 from typing import TYPE_CHECKING, Any
 
 from a2c.config import Config, UserError, load_config
+from a2c.execution.machine import is_x86
 from a2c.extensions import trust
 from a2c.quiet import quietly
 
@@ -29,7 +29,7 @@ __all__ = [
     "trust",
 ]
 
-if platform.machine().lower() in ("x86_64", "amd64"):
+if is_x86():
     # left to itself TensorFlow uses oneDNN only on processors with AVX-512, and updates take twice as long on others
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 

@@ -146,7 +146,7 @@ def check_processor() -> Iterator[Finding]:
         of = f" of {os.cpu_count()}, the others are not for this process" if cores != os.cpu_count() else ""
         yield Finding("cores", "ok", f"{cores}{of}")
     features = machine.processor_features()
-    is_x86 = platform.machine().lower() in ("x86_64", "amd64")
+    is_x86 = machine.is_x86()
     if is_x86 and features and "avx" not in features:
         yield Finding(
             "processor",

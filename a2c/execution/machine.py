@@ -25,6 +25,11 @@ def processor_features() -> frozenset[str]:
     return frozenset((_cpuinfo("flags") or _cpuinfo("Features")).split())
 
 
+def is_x86() -> bool:
+    """Whether it is an Intel or AMD processor of 64 bits."""
+    return platform.machine().lower() in ("x86_64", "amd64")
+
+
 def onednn_is_off() -> bool:
     """Whether the user has switched off oneDNN, TensorFlow's fast kernels for x86."""
     return os.environ.get("TF_ENABLE_ONEDNN_OPTS", "").lower() in ("0", "false")
