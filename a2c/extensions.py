@@ -28,7 +28,13 @@ def trust(name: str) -> None:
 
 
 def register(thing: Any) -> str:
-    """Make a class or function known under its `module:name`; returns this name."""
+    """Make a class or function known under its `module:name`; returns this name.
+
+    Raises:
+        UserError: if it has no name.
+    """
+    if not hasattr(thing, "__qualname__"):  # such as a functools.partial
+        raise UserError(f"{thing!r} has no name under which another process finds it; give a class or a function.")
     name = f"{_module(thing)}:{thing.__qualname__}"
     _given[name] = thing
     return name

@@ -23,9 +23,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from install import virtual_environment
+from install import LeftOutError, virtual_environment
 from matplotlib.figure import Figure
+from results import exit_on_signals
 
+from a2c.config import UserError
 from a2c.config.sources import env_slug
 from a2c.execution.machine import processor
 from a2c.show.style import line, render
@@ -97,7 +99,7 @@ class Contestant:
             keys = ("time/total_timesteps", "rollout/ep_rew_mean")
         else:
             return None
-        scored = [row for row in rows if row.get(keys[1])]
+        scored = [row for row in rows if row.get(keys[1]) not in (None, "")]
         return (int(scored[-1][keys[0]]), float(scored[-1][keys[1]])) if scored else None
 
 
@@ -163,8 +165,8 @@ enough to see large differences, not small ones. `python benchmarks/equal_minute
 this page."""
 
 
-def main() -> None:
-    """Train or report."""
+def main() -> int:
+    """Train or report; 2 if the user has to change something first."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("train", "report"))
     parser.add_argument("--games", nargs="+", choices=GAMES, default=list(GAMES), metavar="GAME")
@@ -172,11 +174,17 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=20.0, help="of each contestant (default: %(default)s)")
     chosen = parser.parse_args()
     if chosen.what == "report":
-        return report()
-    for game in chosen.games:
-        train(game, chosen.seed, chosen.minutes)
-    return None
+        report()
+        return 0
+    exit_on_signals()
+    try:
+        for game in chosen.games:
+            train(game, chosen.seed, chosen.minutes)
+    except (UserError, LeftOutError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

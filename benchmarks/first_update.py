@@ -41,6 +41,8 @@ def main() -> None:
     parser.add_argument("checkouts", nargs="+", type=Path)
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
+    if arguments.rounds < 1:
+        parser.error("--rounds must be at least 1")
     rounds = [[seconds_to_first_update(tree) for tree in arguments.checkouts] for _ in range(arguments.rounds)]
     for number, tree in enumerate(arguments.checkouts):
         seconds = [row[number] for row in rounds]

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import re
@@ -93,7 +94,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rollout-length", type=positive, help="steps of one update (default: see above)")
     parser.add_argument("--threads", type=positive, default=os.cpu_count(), help="of each (default: all cores)")
     parser.add_argument("--rounds", type=positive, default=5, help="(default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=8.0, help="of one measurement (default: %(default)s)")
+    parser.add_argument("--seconds", type=seconds, default=8.0, help="of one measurement (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all that was measured")
     return parser.parse_args()
 
@@ -103,6 +104,13 @@ def positive(text: str) -> int:
     if int(text) < 1:
         raise ValueError
     return int(text)
+
+
+def seconds(text: str) -> float:
+    """An option's value: a finite number above 0."""
+    if not 0 < float(text) < math.inf:
+        raise argparse.ArgumentTypeError("it must be above 0")
+    return float(text)
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:

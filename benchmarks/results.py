@@ -5,8 +5,9 @@
     python benchmarks/results.py report
     python benchmarks/results.py agents                         # runs/GAME-reference: the weights of PPO, seed 0
 
-`train` resumes what was stopped, skips what is finished, and keeps docs/results/RUN.json of each finished run. The
-folders of the runs are runs/results/RUN. `report` needs only what was kept.
+`train` resumes what was stopped, skips what is kept with today's settings, and keeps docs/results/RUN.json of each
+finished run; it ends with 1 if a run was stopped or failed. The folders of the runs are runs/results/RUN. `report`
+needs only what was kept.
 """
 
 from __future__ import annotations
@@ -15,24 +16,26 @@ import argparse
 import csv
 import json
 import shutil
+import signal
 import subprocess
 import sys
+from collections.abc import Iterable, Mapping
 from functools import cache
 from itertools import product, zip_longest
 from pathlib import Path
+from types import FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
-from a2c.analysis.statistics import interquartile_mean, stratified_interval
-from a2c.config.sources import env_slug
+from a2c.analysis.statistics import MIN_SEEDS, interquartile_mean, stratified_interval
+from a2c.config import build_config, dotted, dump_config, env_slug, load_config, read_config_file
+from a2c.config.sources import read_yaml
 from a2c.execution.machine import allowed_cores
-from a2c.execution.replicas import from_text
 from a2c.games import atari_game, human_normalized
 from a2c.run.archive import write_archive
-from a2c.run.checkpoint import read_checkpoint, step_file, step_files
 from a2c.run.files import make_folders
 from a2c.show.style import colour, line, render
 
@@ -46,9 +49,15 @@ GAMES = (
 PRESETS = {"ppo": ["--algorithm", "ppo"], "a2c": []}  # what a user types
 SEEDS = {"ppo": (0, 1), "a2c": (0,)}
 STEPS = 4_000_000
+EVALUATION = "evaluation.every_env_steps=500000"
+IDLE = ("checkpoint", "logging")  # sections that decide no score
 MARKS = (500_000, 1_000_000, 2_000_000, 3_000_000, STEPS)
 END = 10_000_000  # of the zoo's runs
 TWO_CORES = 1.5  # times the speed of one: 1,160 and 735 steps/s of one run (Qbert), Intel, family 6, model 207
+
+
+class UnfinishedError(Exception):
+    """Why a run did not come to its end: a sentence."""
 
 
 class Run(NamedTuple):
@@ -67,7 +76,7 @@ class Run(NamedTuple):
     def words(self) -> list[str]:
         """The command, as a user types it after `a2c`."""
         words = ["train", "--env", self.game, *PRESETS[self.algorithm], "--seed", str(self.seed), "--steps", str(STEPS)]
-        return [*words, "--set", "evaluation.every_env_steps=500000"]
+        return [*words, "--set", EVALUATION]
 
     @property
     def command(self) -> str:
@@ -79,6 +88,20 @@ class Run(NamedTuple):
         file = KEPT / f"{self.name}.json"
         kept = json.loads(file.read_text()) if file.is_file() else {}
         return kept if kept.get("command") == self.command else None
+
+    def changed(self) -> list[str]:
+        """The dotted keys of a kept run's settings that its command sets otherwise today; [] if nothing was kept.
+
+        A key that is newer than the run had its default then.
+        """
+        if (kept := self.kept()) is None:
+            return []
+        given = {"algorithm.name": self.algorithm, "seed": self.seed, "total_env_steps": STEPS}
+        today = dotted(dump_config(load_config(env_id=self.game, overrides=given, assignments=[EVALUATION])[0]))
+        defaults = dump_config(build_config({"algorithm": {"name": self.algorithm}}, where=self.name))
+        then = dotted(defaults) | dotted(kept["settings"])
+        differing = [key for key in then | today if then.get(key) != today.get(key)]
+        return sorted(key for key in differing if key.split(".")[0] not in IDLE)
 
     def score(self, steps: int) -> float:
         """The mean score of the first evaluation at or after so many steps."""
@@ -93,28 +116,81 @@ def plan(games: list[str], algorithms: list[str], seeds: list[int] | None = None
 
 
 def train(run: Run) -> str:
-    """Train or resume a run, and keep its evaluations."""
-    if run.kept():
+    """Train or resume a run, and keep it.
+
+    Returns:
+        What came of it: a sentence.
+
+    Raises:
+        UnfinishedError: if it was stopped or failed.
+    """
+    keys = run.changed()
+    if run.kept() and not keys:
         return f"{run.name}: kept already"
+    if keys:
+        print(f"{run.name}: kept with other settings ({', '.join(keys)}), so it is trained anew", flush=True)
     folder = RUNS / run.name
     command = [sys.executable, "-m", "a2c", *run.words, "--run-dir", str(folder), "--auto-resume", "--quiet"]
     ended = subprocess.run(command, cwd=HERE, check=False).returncode
+    if ended < 0 or ended > 128:  # by a signal
+        raise UnfinishedError(f"{run.name}: stopped (code {ended}); the same command resumes it")
     evaluations = _lines(folder / "evaluations.jsonl")
-    if not evaluations or evaluations[-1]["env_steps"] < STEPS:
-        return f"{run.name}: stopped (code {ended}); the same command resumes it"
-    KEPT.mkdir(exist_ok=True)
+    if ended or not evaluations or evaluations[-1]["env_steps"] < STEPS:
+        raise UnfinishedError(f"{run.name}: failed (code {ended}); what it said is above")
+    kept = keep(run, folder)
+    return f"{run.name}: {evaluations[-1]['mean']:,.1f} after {kept['seconds'] / 60:.0f} minutes"
+
+
+def keep(run: Run, folder: Path) -> dict[str, Any]:
+    """Write docs/results/RUN.json of the folder of a finished run, and return what it holds."""
+    evaluations = _lines(folder / "evaluations.jsonl")
     kept = {
         "command": run.command,
+        "settings": read_config_file(folder / "config.yaml"),
+        "versions": read_yaml(folder / "config.yaml")["provenance"],
         "seconds": round(_lines(folder / "metrics.jsonl")[-1]["seconds"]),  # of training
         "cores": allowed_cores(),
         "evaluations": [{key: each[key] for key in ("env_steps", "mean", "returns")} for each in evaluations],
     }
+    KEPT.mkdir(exist_ok=True)
     (KEPT / f"{run.name}.json").write_text(json.dumps(kept) + "\n")
-    return f"{run.name}: {evaluations[-1]['mean']:,.1f} after {kept['seconds'] / 60:.0f} minutes"
+    return kept
+
+
+def train_all(runs: list[Run]) -> int:
+    """Train the runs in turn; returns the exit code, 1 if any was stopped or failed."""
+    exit_on_signals()
+    code = 0
+    for run in runs:
+        try:
+            print(train(run), flush=True)
+        except UnfinishedError as error:
+            print(error, file=sys.stderr, flush=True)
+            code = 1
+    return code
+
+
+def exit_on_signals() -> None:
+    """Make SIGTERM and SIGHUP end this process as `sys.exit` does, so that it ends its children first.
+
+    A SIGHUP that is ignored stays ignored, for `nohup`.
+    """
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, _exit)
+
+
+def _exit(number: int, _: FrameType | None) -> None:
+    for each in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(each, signal.SIG_IGN)  # a second one must not keep it from ending its children
+    sys.exit(128 + number)
 
 
 def keep_agent(run: Run) -> str:
     """Copy the final weights, the configuration and the last evaluation of a run to runs/GAME-reference."""
+    from a2c.execution.replicas import from_text  # imports TensorFlow: all else does without it here
+    from a2c.run.checkpoint import read_checkpoint, step_file, step_files
+
     folder, slug = RUNS / run.name, env_slug(run.game)
     if not run.kept() or not folder.is_dir():
         return f"{run.name}: its folder is not here"
@@ -161,7 +237,8 @@ def table(algorithm: str, runs: dict[str, list[Run]]) -> list[str]:
         theirs = [zoo().get((game, name, steps)) for steps in (STEPS, END) for name in zoos]
         cells = [*ours, *theirs]
         best = " | ".join("-" if score is None else f"{score:,.{0 if abs(score) >= 100 else 1}f}" for score in cells)
-        rows.append(f"| {game} | {len(found)} | {best} |")
+        mark = ", other settings" if any(run.changed() for run in found) else ""
+        rows.append(f"| {game}{mark} | {len(found)} | {best} |")
     return rows
 
 
@@ -172,20 +249,27 @@ def _normalized(game: str, score: float) -> float:
     return scaled
 
 
+def over_games(scores: Mapping[str, Any]) -> float:
+    """The interquartile mean of scores, game -> [seeds]; of the games' means if their numbers of seeds differ."""
+    if len({len(each) for each in scores.values()}) > 1:  # else a game with more seeds would weigh more
+        scores = {game: [np.mean(each)] for game, each in scores.items()}
+    return interquartile_mean(scores)
+
+
 def aggregate(algorithm: str, runs: dict[str, list[Run]], steps: int) -> str:
-    """The interquartile mean of the human-normalized scores, with its interval over seeds if there are any."""
+    """A row: human-normalized scores over games, with the interval over seeds if there are enough of each game."""
     scores = {game: [_normalized(game, run.score(steps)) for run in found] for game, found in runs.items()}
-    text = f"{interquartile_mean(scores):.2f}"
-    if all(len(each) > 1 for each in scores.values()):
-        low, high = stratified_interval(interquartile_mean, scores)
+    text = f"{over_games(scores):.2f}"
+    if all(len(each) >= MIN_SEEDS for each in scores.values()):
+        low, high = stratified_interval(over_games, scores)
         text += f" (95 % {low:.2f} to {high:.2f})"
-    return f"| {algorithm.upper()}, {steps / 1e6:g} M | {len(runs)} | {text} |"
+    return f"| {algorithm.upper()}, {steps / 1e6:g} M | {text} |"
 
 
-def zoo_aggregate(algorithm: str, games: list[str], steps: int) -> str:
-    """The same of the zoo's single runs, over the same games."""
+def zoo_aggregate(algorithm: str, games: Iterable[str], steps: int) -> str:
+    """The same of the zoo's single runs of these games."""
     scores = {game: [_normalized(game, zoo()[game, algorithm, steps])] for game in games}
-    return f"| zoo {algorithm.upper()}, {steps / 1e6:g} M | {len(scores)} | {interquartile_mean(scores):.2f} |"
+    return f"| zoo {algorithm.upper()}, {steps / 1e6:g} M | {over_games(scores):.2f} |"
 
 
 def wins(runs: dict[str, list[Run]], algorithm: str, steps: int) -> str:
@@ -224,66 +308,79 @@ def draw(runs: dict[str, dict[str, list[Run]]]) -> bytes:
     return render(figure, "png")
 
 
+def section(algorithm: str, runs: dict[str, list[Run]]) -> list[str]:
+    """The lines about one algorithm and the zoo's runs of the same games."""
+    found = [run for each in runs.values() for run in each]
+    changed = [f"{run.name} ({', '.join(keys)})" for run in found if (keys := run.changed())]
+    kept = [run.kept() or {} for run in found]
+    minutes = max(each["seconds"] / (TWO_CORES if each["cores"] == 1 else 1) / 60 for each in kept)
+    verdicts = [wins(runs, *rival) for rival in (("a2c", STEPS), ("ppo", STEPS), ("a2c", END))]
+    missing = [game for game in GAMES if game not in runs]
+    rows = [aggregate(algorithm, runs, steps) for steps in (MARKS[1], STEPS)]
+    rows += [zoo_aggregate(name, runs, steps) for name, steps in product(("a2c", "ppo", "dqn"), (STEPS, END))]
+    text = [f"## {algorithm.upper()}: `{' '.join(['a2c train --env GAME', *PRESETS[algorithm]])}`", ""]
+    text += [*table(algorithm, runs), ""]
+    if changed:
+        text += [f"Made with other settings than this command has today: {'; '.join(changed)}.", ""]
+    text += [f"At {STEPS / 1e6:g} M it is", *(f"- {verdict}" for verdict in verdicts), "", COUNTS, ""]
+    text += [SPEED.format(minutes=round(minutes), times=TWO_CORES), ""]
+    text += [f"### {algorithm.upper()} over {len(runs)} of {len(GAMES)} games", ""]
+    if missing:
+        text += [f"Not run yet: {', '.join(missing)}.", ""]
+    return [*text, AGGREGATE, "", "| agent, steps | interquartile mean |", "|---|---|", *rows, ""]
+
+
 def report() -> None:
     """Write docs/results.md and docs/results.png from what was kept."""
     runs = {algorithm: finished(algorithm) for algorithm in PRESETS}
     if not any(runs.values()):
         sys.exit("No run is finished; `python benchmarks/results.py train` makes them.")
-    text = ["# Results", "", INTRODUCTION, "", "![scores by step](results.png)"]
-    summary = ["| agent, steps | games | interquartile mean |", "|---|---:|---|"]
-    for algorithm, by_game in runs.items():
-        if by_game:
-            kept = [run.kept() or {} for found in by_game.values() for run in found]
-            minutes = max(each["seconds"] / (TWO_CORES if each["cores"] == 1 else 1) / 60 for each in kept)
-            verdicts = [wins(by_game, *rival) for rival in (("a2c", STEPS), ("ppo", STEPS), ("a2c", END))]
-            text += [
-                "",
-                f"## {algorithm.upper()}: `{' '.join(['a2c train --env GAME', *PRESETS[algorithm]])}`",
-                "",
-                *table(algorithm, by_game),
-                "",
-            ]
-            text += [f"At {STEPS / 1e6:g} M it is", *(f"- {verdict}" for verdict in verdicts), ""]
-            text.append(SPEED.format(minutes=round(minutes), times=TWO_CORES))
-            summary += [aggregate(algorithm, by_game, steps) for steps in (MARKS[1], STEPS)]
-    common = [game for game in GAMES if any(game in by_game for by_game in runs.values())]
-    summary += [zoo_aggregate(name, common, steps) for name, steps in product(("a2c", "ppo", "dqn"), (STEPS, END))]
-    text += ["", "## All games", "", AGGREGATE, "", *summary, ""]
+    text = ["# Results", "", INTRODUCTION, "", "![scores by step](results.png)", ""]
+    text += [line for algorithm, by_game in runs.items() if by_game for line in section(algorithm, by_game)]
     (HERE / "docs/results.md").write_text("\n".join(text))
     (HERE / "docs/results.png").write_bytes(draw(runs))
 
 
 INTRODUCTION = """\
 Mean scores of whole games: 20 an evaluation, sampled actions, no sticky actions, the mean over seeds. Each run is one
-command, which `docs/results/RUN.json` holds with every score. `python benchmarks/results.py train` makes the runs
-again, `python benchmarks/results.py report` this page. The zoo's are the evaluations of rl-zoo3's own trainings, one
-run each, averaged over the 0.25 M steps before (`benchmarks/zoo_curves.csv` names the source)."""
+command, which `docs/results/RUN.json` holds with its settings, versions and every score.
+`python benchmarks/results.py train` makes the runs again, `python benchmarks/results.py report` this page. The zoo's
+are the evaluations of rl-zoo3's own trainings, one run each, averaged over the 0.25 M steps before
+(`benchmarks/zoo_curves.csv` names the source)."""
+COUNTS = """\
+These counts are a description, with no interval: one or two runs against one are no test. The presets were chosen on
+these games, with seed 0 among the seeds looked at, while each of the zoo's algorithms has one setting for all games."""
 SPEED = """\
-A run takes at most {minutes} minutes on two cores. Those made on one core are counted {times} times as fast there, as
-measured."""
-AGGREGATE = """\
-The interquartile mean over games of human-normalized scores (Agarwal et al. 2021; 0 is random play, 1 a human); the
-interval is over seeds, by stratified bootstrap, and too narrow with two seeds."""
+A run takes at most {minutes} minutes of training on two cores; its start and its evaluations are not counted. Runs made
+on one core are counted {times} times as fast there, as measured."""
+AGGREGATE = f"""\
+The interquartile mean of human-normalized scores over these games (Agarwal et al. 2021; 0 is random play, 1 a human).
+If games differ in their number of seeds, it is that of their means over seeds. A 95 % interval over seeds (stratified
+bootstrap) is given from {MIN_SEEDS} seeds of each game on: with fewer it would be too narrow."""
 
 
-def main() -> None:
-    """Train or report."""
+def main() -> int:
+    """Train, report or keep agents; 1 if a run did not come to its end."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("train", "report", "agents"))
-    parser.add_argument("--games", nargs="+", choices=GAMES, default=list(GAMES), metavar="GAME")
-    parser.add_argument("--algorithms", nargs="+", choices=tuple(PRESETS), default=list(PRESETS))
-    parser.add_argument("--seeds", nargs="+", type=int)
+    commands = parser.add_subparsers(dest="what", required=True)
+    training, agents, _ = (commands.add_parser(name) for name in ("train", "agents", "report"))
+    for command in (training, agents):
+        command.add_argument("--games", nargs="+", choices=GAMES, default=list(GAMES), metavar="GAME")
+    training.add_argument("--algorithms", nargs="+", choices=tuple(PRESETS), default=list(PRESETS))
+    training.add_argument("--seeds", nargs="+", type=int)
     chosen = parser.parse_args()
     if chosen.what == "report":
-        return report()
-    runs = plan(chosen.games, chosen.algorithms, chosen.seeds)
+        report()
+        return 0
     if chosen.what == "agents":
-        print(*(keep_agent(run) for run in runs if (run.algorithm, run.seed) == ("ppo", 0)), sep="\n")
-        return None
-    for run in runs:
-        print(train(run), flush=True)
-    return None
+        print(*(keep_agent(run) for run in plan(chosen.games, ["ppo"], [0])), sep="\n")
+        return 0
+    runs = plan(chosen.games, chosen.algorithms, chosen.seeds)
+    if not runs:
+        known = [f"{name} --seeds {' '.join(map(str, SEEDS[name]))}" for name in chosen.algorithms]
+        training.error(f"there is no such run; there are --algorithms {', or '.join(known)}")
+    return train_all(runs)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

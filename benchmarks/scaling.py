@@ -60,7 +60,7 @@ def row(envs: int, threads: int, bench: dict[str, Any]) -> str:
         f"{envs * each['policy forward']:.2f}",
         f"{batch * each['update']:.1f}",
         f"{batch:,}",
-        f"{bench['memory'] / 1e6:,.0f}",
+        "-" if bench["memory"] is None else f"{bench['memory'] / 1e6:,.0f}",
     )
     return f"| {' | '.join(cells)} |"
 

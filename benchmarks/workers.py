@@ -35,6 +35,8 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=60, help="of each round (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="(default: %(default)s)")
     given = parser.parse_args()
+    if min(given.rounds, given.updates, *given.workers) < 1:
+        parser.error("--rounds, --updates and --workers must be at least 1")
     found: dict[int, list[dict[str, float]]] = {workers: [] for workers in given.workers}
     for _ in range(given.rounds):
         for workers in given.workers:

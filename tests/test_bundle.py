@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import math
 import shutil
 import sys
 import zipfile
@@ -294,6 +295,9 @@ HOSTILE = {
     "of yesterday": (changing("format", 1), "damaged or no bundle"),  # files of that format have no checksum
     "of tomorrow": (changing("bundle version", 2), "is a bundle of version 2, and this a2c reads 1"),
     "counters": (changing("counters env_steps", -1), "its counters are not those of a run"),
+    "an age": (changing("counters seconds", 1e300), "its counters are not those of a run"),
+    "less than no time": (changing("counters seconds", -1.0), "its counters are not those of a run"),
+    "no number": (changing("counters seconds", math.nan), "its counters are not those of a run"),
     "a long header": (changing("versions", "x" * 2**20), "its header is too long"),
     "an environment's code": (changing("config env id", "canary:Own-v0"), "so with --env canary:Own-v0"),
     "a network's code": (changing("config model name", "canary:own"), "so with --model canary:own"),

@@ -245,8 +245,17 @@ def test_a_rollout_longer_than_the_budget_is_refused_with_its_size():
 def test_a_single_advantage_cannot_be_normalised():
     one = ["env.num_envs=1", "algorithm.rollout_length=1"]
     load_config(config="atari", assignments=one)
-    with pytest.raises(UserError, match="normalize_advantages=true needs a rollout of at least 2 steps"):
+    with pytest.raises(UserError, match="normalize_advantages=true needs a batch of at least 2 steps"):
         load_config(config="atari", assignments=[*one, "algorithm.normalize_advantages=true"])
+    trpo = ["algorithm.value_minibatches=1", *one]
+    with pytest.raises(UserError, match="normalize_advantages=true needs a batch of at least 2 steps"):
+        load_config(config="trpo", assignments=trpo)
+    load_config(config="trpo", assignments=[*trpo, "algorithm.normalize_advantages=false"])
+
+
+def test_the_name_of_a_file_may_be_too_long():
+    with pytest.raises(UserError, match=r"^--config 'a+.* cannot be read: File name too long\.$"):
+        load_config(config="a" * 300)
 
 
 @pytest.mark.parametrize(

@@ -281,7 +281,9 @@ def test_memory(tmp_path, monkeypatch):
     for files in (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")):
         limit, used = (tmp_path / name for name in files)
         limit.parent.mkdir(exist_ok=True)
+        assert machine.memory_limit(tmp_path) >= 2**62
         limit.write_text("5000\n")
+        assert machine.memory_limit(tmp_path) == 5000
         used.write_text("2000\n")
         assert machine.free_memory(tmp_path) == 3000
         limit.write_text("max\n" if limit.name == "memory.max" else f"{2**63 - 4096}\n")  # without a limit

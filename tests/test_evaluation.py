@@ -15,6 +15,7 @@ import tensorflow as tf
 from conftest import PONG_RUN, small_config
 from gymnasium.spaces import Box, Discrete
 
+from a2c.cli.judging import print_evaluation
 from a2c.config import EnvConfig, UserError, load_config
 from a2c.envs import atari_game, episode_seed, games, make_simulator, published_a2c
 from a2c.evaluation.evaluate import evaluate, games_to_play, write_results
@@ -213,6 +214,25 @@ def test_a_damaged_run_of_a_folder_is_passed_over(run_cli, tmp_path, breakout):
     assert (named.returncode, named.stdout) == (2, "")
 
 
+def test_a_run_whose_environment_is_not_installed_is_passed_over_too(run_cli, tmp_path):
+    """It is found out when the game is made; the results of the others stay."""
+    trained(tmp_path / "good", env={"id": "Catch"})
+    gym.register("Own-v0", Long)
+    trained(tmp_path / "other", env={"id": "Own-v0"}, model={"name": "mlp", "conv_layers": None})
+    del gym.registry["Own-v0"]
+    done = run_cli("eval", tmp_path, "--episodes", "2")
+    assert done.returncode == 1
+    assert "There is no environment 'Own-v0'" in done.stderr
+    assert "other is skipped" in " ".join(done.stderr.split())
+    assert "Catch" in done.stdout
+
+
+def test_a_folder_of_runs_holds_those_of_which_only_the_best_is_left(tmp_path, breakout):
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    shutil.copy(step_files(breakout / "checkpoints")[-1], tmp_path / "run" / "checkpoints" / "best.npz")
+    assert find_runs(tmp_path) == [tmp_path / "run"]
+
+
 def test_every_mistake_is_found_before_the_first_game(tmp_path, breakout):
     empty = tmp_path / "empty"
     empty.mkdir()
@@ -228,6 +248,13 @@ def test_every_mistake_is_found_before_the_first_game(tmp_path, breakout):
     catch = trained(tmp_path / "catch", env={"id": "Catch"})
     with pytest.raises(UserError, match="is one of Atari games, and the checkpoint is of Catch"):
         games_to_play(catch, protocol="machado")
+
+
+def test_what_a_wrapper_is_given_is_printed_as_it_is(breakout, capsys):
+    """It may look like the markup of the terminal."""
+    wrappers = "mine:W {'name': '[/b] x', 'flags': '[red]'}"
+    print_evaluation(replace(evaluate(breakout, episodes=1), protocol={"name": "its own", "wrappers": wrappers}))
+    assert wrappers in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_result_goes_where_it_is_sent(tmp_path, breakout):

@@ -1,5 +1,6 @@
 """Three files of examples/: code of users' own, which runs only if they name it."""
 
+import functools
 import sys
 from pathlib import Path
 
@@ -98,6 +99,11 @@ def test_the_wrapper_charges_for_changes_that_the_score_does_not_see():
             rewards = np.concatenate([step.rewards for step in steps])
             np.testing.assert_allclose(rewards[14:22], np.float32([0.1, 0.1, -0.25, -0.15, 0.1, -0.25, -0.15, 0.1]))
             assert steps[-1].episodes[0].episode_return == pytest.approx(3.0)  # 30 times left
+
+
+def test_what_has_no_name_is_told():
+    with pytest.raises(UserError, match=r"^functools\.partial.* has no name under which another process finds it"):
+        extensions.register(functools.partial(print))
 
 
 @pytest.mark.parametrize("mode", ["graph", "eager"])

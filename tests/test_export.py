@@ -24,7 +24,7 @@ from a2c.cli import main
 from a2c.config import Config, CrashError, UserError, build_config
 from a2c.envs import action_names, make_vec_env
 from a2c.export import export as exporting
-from a2c.export.card import make_card
+from a2c.export.card import make_card, markdown
 from a2c.export.export import export
 from a2c.run.checkpoint import restored_policy
 from a2c.run.lookup import find_checkpoint
@@ -225,6 +225,8 @@ def test_the_card_is_true(pong, fixture, request):
     assert card["licence"].startswith("MIT")
     evaluation = json.loads((pong / "evaluations.jsonl").read_text().splitlines()[-1])
     assert (card["evaluation"]["mean"], card["evaluation"]["episodes"]) == (evaluation["mean"], 1)
+    assert evaluation["checkpoint"]
+    assert "checkpoint" not in card["evaluation"]  # a path on this machine
     assert "savedmodel/saved_model.pb" in card["files"]
     assert ("policy.onnx" in card["files"]) == (fixture == "exported")
     for name, digest in card["files"].items():
@@ -235,6 +237,15 @@ def test_the_card_is_true(pong, fixture, request):
     assert card["observation"]["sticky_action_probability"] == 0.25
     if fixture == "exported":
         assert card["versions"]["onnx"] == version("onnx")
+
+
+def test_the_card_names_the_version_that_trained_and_shows_a_strangers_text_as_it_is(pong, savedmodel):
+    saved = find_checkpoint(pong)
+    strange = {**saved.meta, "versions": {"a2c": "0.0.7"}, "init_from": "a|b <img src=x> [c](http://d) `e`"}
+    space = Box(0, 255, (42, 42, 4), np.uint8)
+    text = markdown(make_card(saved._replace(meta=strange), savedmodel, space, 6, (), "probabilities"))
+    assert "Trained by a2c 0.0.7: A2C" in text
+    assert r"| init from | a\|b \<img src=x> [c]\(http://d) \`e\` |" in text
 
 
 def test_the_card_names_the_algorithm(pong, savedmodel):

@@ -20,9 +20,10 @@ import pytest
 from conftest import Ended, heed_sigint, small_config
 from gymnasium.spaces import Box, Discrete
 
-from a2c.config import Config, CrashError, UserError
+from a2c.config import Config, CrashError, UserError, build_config
 from a2c.evaluation.evaluate import evaluate
 from a2c.run.archive import read_archive, write_archive
+from a2c.run.callbacks import Callback
 from a2c.run.checkpoint import read_checkpoint, step_files
 from a2c.run.incident import KEPT, SKIPPED_IN_A_ROW
 from a2c.run.lock import FolderLock
@@ -202,6 +203,35 @@ def test_an_environment_that_is_no_function_of_its_seed_is_noticed_at_resume(run
     assert summary.counters.env_steps == 128
 
 
+def test_one_that_raises_while_it_is_played_again_is_told_in_a_sentence(run_dir, monkeypatch):
+    config = sick_config("none", total_env_steps=64)
+    train(config, run_dir)
+    monkeypatch.setattr(Sick, "step", lambda self, action: 1 / 0)
+    with pytest.raises(CrashError, match=r"^SickNone-v0 raised ZeroDivisionError: .* its running games were played"):
+        train(config.model_copy(update={"total_env_steps": 128}), run_dir, resume=True)
+
+
+def test_a_replay_stays_until_the_next_checkpoint_if_environments_are_lost(run_dir, tmp_path, monkeypatch):
+    """Then the run can still be resumed where its environments are what they were."""
+    values = sick_config("none", total_env_steps=64).model_dump(mode="json")
+    replay = {"name": "dqn", "rollout_length": 8, "learning_starts": 16, "replay_capacity": 64}
+    config = build_config({**values, "algorithm": replay}, where="test")
+    train(config, run_dir)
+
+    class Copy(Callback):
+        def on_update(self, moment):
+            if not (tmp_path / "copy").exists():
+                shutil.copytree(run_dir, tmp_path / "copy")
+
+    longer, said = config.model_copy(update={"total_env_steps": 128}), []
+    with monkeypatch.context() as patch:
+        patch.setattr(Sick, "_look", lambda self, sick=False: np.ones(2, np.float32))  # another version
+        train(longer, run_dir, resume=True, callbacks=[Copy()], warn=said.append)
+    assert "with an empty replay" in said[0]
+    (tmp_path / "copy" / ".lock").unlink()
+    train(longer, tmp_path / "copy", resume=True, warn=pytest.fail)
+
+
 def test_nothing_is_said_of_one_that_is(run_dir):
     config = sick_config("none", total_env_steps=64)
     train(config, run_dir)
@@ -317,7 +347,7 @@ def test_a_run_folder_never_writes_through_links_that_lie_in_it(begun, run_dir, 
     assert precious.read_text() == "precious"
     (run_dir / ".lock").unlink()
     (run_dir / ".lock").symlink_to(precious)
-    with pytest.raises((UserError, OSError)):
+    with pytest.raises(UserError, match=r"\.lock, the lock of the folder, cannot be written"):
         train(begun(192), run_dir, resume=True)
     assert precious.read_text() == "precious"
 
@@ -627,9 +657,21 @@ def test_a_checkpoint_does_not_decide_which_module_is_run(run_cli, tmp_path, mon
     assert evaluate("run", episodes=1, env_id="mine:Mine-v0").episodes == 1
     done = run_cli("resume", "run", "--env", "mine:Mine-v0", "--steps", 64, "--quiet")
     assert done.returncode == 0, done.stderr
+    Path("executed").unlink()
+    assert_one_sentence(run_cli("train", "--config", "run/config.yaml"), 2, "say so with --env mine:Mine-v0")
+    assert not Path("executed").exists()
+    again = run_cli("train", "--config", "run/config.yaml", "--env", "mine:Mine-v0", "--run-dir", "again", "--quiet")
+    assert again.returncode == 0, again.stderr
 
 
 def test_a_checkpoint_of_another_game_is_refused(pong_run):
     with pytest.raises(UserError, match="was trained on Pong, not on Breakout"):
         evaluate(pong_run, env_id="Breakout")
     assert evaluate(pong_run, env_id="ALE/Pong-v5", episodes=1).env == "Pong"
+
+
+def test_another_version_of_an_environment_is_another_environment(run_dir):
+    config = small_config(env={"id": "CartPole-v1"}, model={"name": "mlp", "conv_layers": None}, total_env_steps=32)
+    train(config, run_dir)
+    with pytest.raises(UserError, match="was trained on CartPole-v1, not on CartPole-v0"):
+        evaluate(run_dir, env_id="CartPole-v0")

@@ -9,6 +9,7 @@ from conftest import small_config
 from gymnasium.spaces import Box
 
 from a2c.config import ModelConfig, UserError, load_config
+from a2c.execution import memory
 from a2c.execution.memory import physical_memory, refuse_huge_network, refuse_huge_rollout
 from a2c.networks.model import build_model, weight_shapes
 
@@ -16,8 +17,10 @@ IMAGES = Box(0, 255, (84, 84, 4), np.uint8)
 VECTORS = Box(-1, 1, (4,), np.float32)
 
 
-def test_the_machine_has_memory():
+def test_the_machine_has_memory_and_its_container_may_have_less(monkeypatch):
     assert 2**28 < physical_memory() < 2**48
+    monkeypatch.setattr(memory, "memory_limit", lambda: 5e8)
+    assert physical_memory() == 500_000_000
 
 
 def test_a_rollout_of_more_observations_than_memory_names_keys_and_sizes():

@@ -13,7 +13,7 @@ from a2c.config import Config, UserError, build_config
 from a2c.envs.toy import Catch
 from a2c.run.archive import read_archive, write_archive
 from a2c.run.checkpoint import read_checkpoint, step_files
-from a2c.run.segments import FOLDER, Segments
+from a2c.run.segments import FOLDER, Segments, as_arrays
 from a2c.run.training import train
 
 
@@ -54,11 +54,11 @@ def names(run_dir: Path) -> list[str]:
     return sorted(file.name for file in (run_dir / FOLDER).iterdir())
 
 
-def restored(run_dir: Path, saved: list) -> tuple[Numbers, Segments]:
+def restored(run_dir: Path, saved: dict[str, np.ndarray]) -> tuple[Numbers, Segments]:
     memory = Numbers()
-    memory.restore({"total": np.array(saved[-1][1])})
+    memory.restore({"total": saved["rows"][-1, 1]})
     segments = Segments(run_dir, memory)
-    segments.restore(json.loads(json.dumps(saved)))  # as the header of a checkpoint holds it
+    segments.restore(saved)
     return memory, segments
 
 
@@ -77,11 +77,11 @@ def test_each_checkpoint_finds_its_rows_until_it_is_gone(tmp_path):
             kept.pop(next(iter(kept)))
         segments.clean(kept)
         for saved in kept.values():
-            if saved:
+            if len(saved["rows"]):
                 again, _ = restored(tmp_path, saved)
                 np.testing.assert_array_equal(again.values[again.first :], memory.values[again.first : again.total])
     assert set(names(tmp_path)) == {
-        f"rows-{first:012d}-{end:012d}.npz" for saved in kept.values() for first, end, _ in saved
+        f"rows-{first:012d}-{end:012d}.npz" for saved in kept.values() for first, end in saved["rows"]
     }
 
 
@@ -104,13 +104,13 @@ def test_a_long_memory_is_cut_into_files(tmp_path, monkeypatch):
     memory = Numbers()
     memory.add(8)
     saved = Segments(tmp_path, memory).save("step-1")
-    assert [segment[:2] for segment in saved] == [[0, 3], [3, 6], [6, 8]]
+    assert saved["rows"].tolist() == [[0, 3], [3, 6], [6, 8]]
     again, _ = restored(tmp_path, saved)
     np.testing.assert_array_equal(again.values, memory.values)
 
 
 @pytest.fixture
-def saved(tmp_path) -> list:
+def saved(tmp_path) -> dict[str, np.ndarray]:
     memory = Numbers()
     memory.add(5)
     segments = Segments(tmp_path, memory)
@@ -138,12 +138,31 @@ def test_a_file_that_is_not_as_written_is_told(tmp_path, saved, damage):
         restored(tmp_path, saved)
 
 
-@pytest.mark.parametrize("change", [lambda s: s[1:], lambda s: s[::-1], lambda s: [[0, 8, "x"]], lambda s: [*s, [1]]])
-def test_a_header_that_contradicts_its_files_is_told(tmp_path, saved, change):
+CONTRADICTIONS = {
+    "a file less": lambda s: {name: array[1:] for name, array in s.items()},
+    "turned round": lambda s: {name: array[::-1] for name, array in s.items()},
+    "a seal less": lambda s: {**s, "seals": s["seals"][1:]},
+    "another seal": lambda s: {**s, "seals": s["seals"] ^ 1},
+    "no seals": lambda s: {"rows": s["rows"]},
+    "fractions": lambda s: {**s, "rows": s["rows"] / 3},
+    "a row of three": lambda s: {**s, "rows": np.array([[0, 8, 8]] * 2)},
+    "numbers": lambda s: {**s, "rows": np.array([0, 8])},
+}
+
+
+@pytest.mark.parametrize("change", CONTRADICTIONS.values(), ids=CONTRADICTIONS)
+def test_a_list_that_contradicts_its_files_is_told(tmp_path, saved, change):
     memory = Numbers()
     memory.restore({"total": np.array(8)})
     with pytest.raises(UserError, match="is not whole"):
         Segments(tmp_path, memory).restore(change(saved))
+
+
+def test_an_older_header_names_the_same_files(tmp_path, saved):
+    """Its list was JSON: the first row, the end and the seal of each file."""
+    listed = [[*rows, bytes(seal).hex()] for rows, seal in zip(saved["rows"].tolist(), saved["seals"], strict=True)]
+    again, _ = restored(tmp_path, as_arrays(json.loads(json.dumps(listed))))
+    np.testing.assert_array_equal(again.values, [0, 1, 4, 9, 16, 5, 6, 9])
 
 
 def small(updates: int) -> Config:
@@ -213,7 +232,7 @@ def test_a_run_keeps_no_more_than_its_checkpoints_need(run_dir):
     assert 25 <= sum(map(len, rows)) <= 25 + 24 + 12
     assert len(step_files(run_dir / "checkpoints")) == 3
     latest = read_checkpoint(step_files(run_dir / "checkpoints")[-1])
-    assert int(latest.group("memory")["total"]) == latest.meta["memory"][-1][1] == 80
+    assert int(latest.group("memory")["total"]) == latest.group("segments")["rows"][-1, 1] == 80
     train(small(22), run_dir, resume=True)
     max((run_dir / FOLDER).iterdir()).unlink()
     with pytest.raises(UserError, match="memory, is not whole"):

@@ -85,7 +85,8 @@ class Algorithm(ABC):
     Attributes:
         policy: acts in the environments.
         steps: its compiled steps, by name.
-        variables: all learned variables, in named lists, saved in checkpoints; the policy needs only "model".
+        variables: all that changes from update to update and is no function of their number, in named lists; saved in
+            checkpoints. The policy needs only "model".
         parts: number of parts that every batch is split into, see `parts_of`.
         memory: what it keeps of earlier rollouts, if it does; saved beside the checkpoints.
         traced: compiled functions that every round calls besides these steps and the policy's `explore`.
@@ -128,6 +129,7 @@ class Algorithm(ABC):
 
         Yields:
             The name of a step (in `steps`) and its batch; the step's metrics are sent back, and may end the update.
+            Those of each row, such as the errors that set priorities, are no metrics of the update.
         """
 
     def trace(self) -> None:
@@ -160,7 +162,7 @@ class Algorithm(ABC):
             while True:
                 metrics = (steps or self.steps)[name](batch)
                 if not self.steps[name].is_finite(metrics):
-                    return Update(metrics, len(each), failed=(name, batch))
+                    return Update(means([metrics]), len(each), failed=(name, batch))
                 each.append(metrics)
                 name, batch = batches.send(metrics)
         except StopIteration:
@@ -187,8 +189,8 @@ def build_algorithm(config: Config, space: Any, num_actions: int, *, replicas: R
 
 
 def means(each: Sequence[Metrics]) -> Metrics:
-    """The mean of each metric over the gradient steps that report it."""
+    """The mean of each metric over the gradient steps that report it; what is reported of each row is left out."""
+    names = dict.fromkeys(name for metrics in each for name, metric in metrics.items() if not np.ndim(metric))
     if len(each) == 1:
-        return each[0]
-    names = dict.fromkeys(name for metrics in each for name in metrics)
+        return {name: each[0][name] for name in names}
     return {name: tf.reduce_mean([metrics[name] for metrics in each if name in metrics]) for name in names}

@@ -79,7 +79,6 @@ class DQN(Algorithm):
         self.objective = objective
         self.sample_seed = sample_seed
         self.parts = parts
-        target.set_weights(policy.model.get_weights())
         policy.epsilon.assign(self._epsilon(0))
         q_values = policy.model if config.duelling else keras.Model(policy.model.input, policy.model.outputs[0])
         self.learn = GradientStep(
@@ -154,13 +153,12 @@ class DQN(Algorithm):
         beta = self.config.importance_exponent
         beta += (1 - beta) * min(1.0, updates / self.total_updates)
         for samples in drawn(self.memory, self.config, seed=self.sample_seed, updates=updates):
-            metrics = yield "transitions", transitions(samples, self.objective, beta=beta)
-            errors = metrics.pop("td_errors")  # one for each transition: they are no metric of the update
-            if self.config.prioritised:
-                self.memory.reprioritise(samples.places, errors.numpy()[0])
-            if int(self.learn.optimizer.iterations) % self.config.target_update == 0:
+            if int(self.learn.optimizer.iterations) % self.config.target_update == 0:  # before the first step too
                 for target, variable in zip(self.target.variables, self.policy.model.variables, strict=True):
                     target.assign(variable)
+            metrics = yield "transitions", transitions(samples, self.objective, beta=beta)
+            if self.config.prioritised:
+                self.memory.reprioritise(samples.places, metrics["td_errors"].numpy()[0])
 
     def _epsilon(self, updates: int) -> float:
         """The share of random actions after `updates` updates: from 1 down to the final one, in a straight line."""

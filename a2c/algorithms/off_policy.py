@@ -25,7 +25,7 @@ class Transitions(NamedTuple):
     rewards: Array  # [n, N] float32, as the loss sees them
     discounts: Array  # [n, N] float32
     ends: Array  # [n, N] bool: nothing after this row counts
-    next_observations: Array  # [1, N, *obs]: after n steps, or at the end of the episode
+    next_observations: Array  # [1, N, *obs]: after n steps or at a time limit; not to be used after game over
     weights: Array  # [1, N] float32: of each transition in the loss
 
 
@@ -84,9 +84,21 @@ def drawn(replay: Replay, config: ReplaySection, *, seed: int, updates: int) -> 
 
 
 def total_gradient_steps(config: Config, section: ReplaySection) -> int:
-    """The gradient steps of a whole run."""
-    learning = max(0, config.total_env_steps - section.learning_starts)
-    return -(-learning // config.env_steps_per_update) * section.gradient_steps
+    """The gradient steps of a whole run.
+
+    Raises:
+        UserError: if there are none, because the run is too short.
+    """
+    filled = -(-section.learning_starts // config.env_steps_per_update)
+    first = max(1, filled, -(-section.n_step // section.rollout_length))  # the number of the update that learns first
+    learning = config.total_updates - first + 1
+    if learning < 1:
+        raise UserError(
+            f"total_env_steps={config.total_env_steps} is too short to learn anything: {section.name} collects "
+            f"algorithm.learning_starts={section.learning_starts} transitions first, each of "
+            f"algorithm.n_step={section.n_step} steps; give more steps, or set less of these."
+        )
+    return learning * section.gradient_steps
 
 
 def check_batch(batch_size: int, parts: int) -> None:

@@ -51,7 +51,8 @@ class SAC(Algorithm):
 
     The expectations over actions are sums, so no action is drawn but in the environments. A gradient step is three:
     of the critics, the policy, and the temperature; then the targets follow the critics. The policy's network has a
-    value head too, which is fitted to the soft value beside it: nothing is learned from it, `watch` shows it.
+    value head too, which is fitted to the soft value beside it and which `watch` shows. It enters no target, but it
+    shapes the layers that it shares with the policy.
 
     Args:
         config: the algorithm's section.

@@ -41,11 +41,16 @@ class ActorCriticSection(AlgorithmSection):
 
     def check(self, env_steps: int, rollout: str) -> None:
         """See `AlgorithmSection`."""
-        if self.normalize_advantages and env_steps == 1:
-            raise ValueError(
-                f"algorithm.normalize_advantages=true needs a rollout of at least 2 steps, and it has 1 ({rollout}): "
-                "a single advantage less its mean is always 0"
-            )
+        _check_normalized(self.normalize_advantages, env_steps, rollout)
+
+
+def _check_normalized(normalize: bool, rows: int, batch: str) -> None:
+    """Raise ValueError if the advantages of a batch, described in words, would be normalized to 0."""
+    if normalize and rows == 1:
+        raise ValueError(
+            f"algorithm.normalize_advantages=true needs a batch of at least 2 steps, and it has 1 ({batch}): "
+            "a single advantage less its mean is always 0"
+        )
 
 
 class A2CSection(ActorCriticSection):
@@ -192,6 +197,7 @@ class TRPOSection(AlgorithmSection):
 
     def check(self, env_steps: int, rollout: str) -> None:
         """See `AlgorithmSection`."""
+        _check_normalized(self.normalize_advantages, env_steps, rollout)
         _check_cut(self, "value_minibatches")
 
 
@@ -238,8 +244,8 @@ class A3CSection(ActorCriticSection):
                 f"env.num_envs={num_envs} cannot be shared evenly by algorithm.actors={self.actors}; give a multiple "
                 "of it"
             )
-        # an actor has at least one environment
-        super().check(self.rollout_length, f"algorithm.rollout_length={self.rollout_length} of one environment")
+        envs = num_envs // self.actors if self.actors else 1  # of each actor, at least
+        super().check(envs * self.rollout_length, f"{rollout} of {self.actors or num_envs} actors")
 
 
 class ReplaySection(AlgorithmSection):
@@ -332,7 +338,7 @@ class SACSection(ReplaySection):
         Metric("entropy", "entropy (nats)", form=".3f"),
         Metric("temperature", "temperature", "exploration", ".2g"),
         Metric("q_value", "mean Q of the actions taken", form="+.3f"),
-        Metric("value_loss", "value loss, of the head that is only shown", plotted=False),
+        Metric("value_loss", "value loss, of the head that watch shows", plotted=False),
         Metric("replay_size", "transitions that can be sampled", "exploration", ",.0f", plotted=False),
         Metric("policy_grad_norm", "gradient norm of the policy", "optimizer"),
         Metric("grad_norm", "gradient norm of the critics before clipping", "optimizer"),
@@ -356,7 +362,7 @@ class SACSection(ReplaySection):
     first_temperature: Annotated[float, Field(gt=0, le=1e6), NUMBER] = 1.0
     """At the start of the run (Haarnoja et al. 2018, arXiv 1812.05905)."""
     value_loss_coef: NonNegative = 0.25
-    """Weight of the fit of the value that is only shown, in the loss of the policy's network."""
+    """Weight of the fit of the value that `watch` shows, in the loss of the policy's network."""
 
     def passes(self, num_envs: int) -> float:
         """See `AlgorithmSection`: three networks learn, and five more times one only goes forward."""

@@ -16,7 +16,7 @@ from a2c.algorithms.on_policy import Objective, minibatches, outcomes
 from a2c.algorithms.policy import ActorCriticPolicy, actor_critic_policy
 from a2c.algorithms.returns import gae, moments, normalize
 from a2c.algorithms.sections import TRPOSection
-from a2c.config import Config
+from a2c.config import Config, UserError
 from a2c.data.rollout import Array, Rollout
 from a2c.execution.compile import Compiled, Tap
 from a2c.execution.replicas import ALONE, Replicas
@@ -72,6 +72,7 @@ class TRPO(Algorithm):
         self.parts = parts
         shape, dtype = tuple(policy.model.input_shape[1:]), policy.model.input.dtype
         actor, self.critic = (keras.Model(policy.model.input, output) for output in policy.model.outputs)
+        _check_apart(actor, self.critic)
         rows = (config.rollout_length, num_envs)
         some = (config.rollout_length // config.value_minibatches, num_envs)
         floats, ends = tf.TensorSpec(rows, tf.float32), tf.TensorSpec(rows, tf.bool)
@@ -144,3 +145,17 @@ class TRPO(Algorithm):
         values = tf.reshape(tap("values", values), [n, b])
         loss = tap("value_loss", value_loss(values, batch.returns))
         return Fit(loss, {"value_loss": loss}, moments(batch.returns - values), moments(batch.returns))
+
+
+def _check_apart(actor: keras.Model, critic: keras.Model) -> None:
+    """Check that a fit of the values cannot move the policy out of its trust region.
+
+    Raises:
+        UserError: if the two share a variable, as in a user's own network.
+    """
+    own = {id(variable) for variable in actor.trainable_variables}
+    if shared := [variable.path for variable in critic.trainable_variables if id(variable) in own]:
+        raise UserError(
+            f"TRPO fits the values apart from the policy, and this network shares {shared[0]} between them; build one "
+            "whose values have their own layers."
+        )

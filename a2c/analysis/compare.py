@@ -39,6 +39,7 @@ FORCED = {"evaluation.episodes": 0, "logging.trackers": []}  # they cost time an
 DEFAULT = "catch-rmsprop"  # the preset of compare_modes
 PARTS = ("where", "why", "growth", "convergence")
 WHY_UPDATES = 5
+RUNS = "a comparison of runs"
 QUESTION_UPDATES = 5
 
 
@@ -148,12 +149,10 @@ def compare_targets(request: Request, targets: Sequence[str]) -> Comparison:
     if len(targets) < 2:
         raise UserError(f"{targets[0]} alone cannot be compared; name two or more configurations or runs.")
     folders = [Path(target) for target in targets]
-    if any(map(_names_folder, targets)):
+    if kind_of(targets) == RUNS:
         return _compare_runs(folders, request)
     if len(set(targets)) < len(targets):
         raise UserError("A configuration was named twice; it would be compared with itself.")
-    if request.config is not None:
-        raise UserError("--config and two configurations contradict each other; leave --config out.")
     envs = request.envs or (None,)
     stems = [Path(target).stem for target in targets]
     labels = stems if len(set(stems)) == len(stems) else targets
@@ -164,6 +163,17 @@ def compare_targets(request: Request, targets: Sequence[str]) -> Comparison:
     return compare_arms(arms, request, "configs")
 
 
+def kind_of(targets: Sequence[str]) -> str:
+    """What targets are, in words."""
+    if any(map(_names_folder, targets)):
+        return RUNS
+    return "a comparison of algorithms" if any(map(_is_algorithm, targets)) else "a comparison of configurations"
+
+
+def _is_algorithm(target: str) -> bool:
+    return target in SECTIONS and not Path(target).is_file()
+
+
 def _names_folder(target: str) -> bool:
     """Whether a target is a folder; one named like an algorithm only if it is a run: a checkout has a folder `a2c`."""
     folder = Path(target)
@@ -172,7 +182,7 @@ def _names_folder(target: str) -> bool:
 
 def _target(request: Request, target: str, env: str | None) -> Config:
     """The configuration of a target: an algorithm's own recipe for a game, a preset, or a file."""
-    if target in SECTIONS and not Path(target).is_file():
+    if _is_algorithm(target):
         return request.load(env=env or "Catch", **{"algorithm.name": target})
     return request.load(config=target, env=env)
 
@@ -210,8 +220,6 @@ def compare_arms(arms: Sequence[Arm], request: Request, kind: str) -> Comparison
 
 
 def _compare_runs(folders: Sequence[Path], request: Request) -> Comparison:
-    if request.envs or request.config or request.assignments or request.overrides.get("total_env_steps"):
-        raise UserError("Runs are compared as they are; leave --env, --config, --steps and --set out.")
     runs = find_runs(folders)
     envs = list(dict.fromkeys(run.env for run in runs))
     found = converge(runs, _thresholds(envs, request.threshold), cut=True)

@@ -6,8 +6,9 @@ A run that never reaches the threshold is censored (`math.inf`), never dropped.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +121,8 @@ def converge(runs: Sequence[Run], thresholds: dict[str, float | None], *, cut: b
     budget = min(entries[-1]["env_steps"] for entries in lines.values())
     if cut:
         lines = {run: [line for line in entries if line["env_steps"] <= budget] for run, entries in lines.items()}
-    results = {run: _result(run, lines[run], thresholds[run.env]) for run in runs}
+    spacing = {env: _coarsest([lines[run] for run in runs if run.env == env]) for env in thresholds}
+    results = {run: _result(run, lines[run], thresholds[run.env], spacing[run.env]) for run in runs}
     arms, envs = list(dict.fromkeys(run.arm for run in runs)), list(dict.fromkeys(run.env for run in runs))
     of = {(arm, env): [r for r in runs if (r.arm, r.env) == (arm, env)] for arm in arms for env in envs}
     for (arm, env), found in of.items():
@@ -191,11 +193,25 @@ def _has_needed(line: dict[str, Any]) -> bool:
     return all(math.isfinite(number(value)) for value in numbers.values()) and number(line["seconds"]) > 0
 
 
-def _result(run: Run, lines: list[dict[str, Any]], threshold: float | None) -> RunResult:
+def _coarsest(runs: list[list[dict[str, Any]]]) -> Fraction:
+    """The largest mean distance, in agent steps, between the lines of a run."""
+    return max(Fraction(1), *(Fraction(lines[-1]["env_steps"]) / len(lines) for lines in runs))
+
+
+def _spaced(lines: list[dict[str, Any]], spacing: Fraction) -> Iterator[dict[str, Any]]:
+    """The first line at or after each multiple of a distance: else who writes more lines would seem to learn sooner."""
+    last = 0
+    for line in lines:
+        if (now := line["env_steps"] // spacing) > last:
+            last = now
+            yield line
+
+
+def _result(run: Run, lines: list[dict[str, Any]], threshold: float | None, spacing: Fraction) -> RunResult:
     curve = [line for line in lines if line["episode_return_mean"] is not None]
     if not curve:
         raise UserError(f"No game has ended in {run.folder} in the steps that all runs have; train all of them longer.")
-    reached = next((line for line in curve if _reaches(line, threshold)), None)
+    reached = next((line for line in _spaced(curve, spacing) if _reaches(line, threshold)), None)
     return RunResult(
         arm=run.arm,
         env=run.env,
@@ -278,7 +294,9 @@ def _last_arrays(folder: Path) -> dict[str, tuple[str, bytes]]:
     files = step_files(folder / "checkpoints")
     if not files:
         raise UserError(f"{folder} holds no checkpoint (checkpoints/step-*.npz), so its bits cannot be compared.")
-    return {key: (str(array.dtype), array.tobytes()) for key, array in read_checkpoint(files[-1]).arrays.items()}
+    arrays = read_checkpoint(files[-1]).arrays
+    # which rows of a memory are in which file depends on when checkpoints were written
+    return {key: (str(a.dtype), a.tobytes()) for key, a in arrays.items() if not key.startswith("segments/")}
 
 
 def _aggregate(

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from a2c.config import UserError
+from a2c.execution.machine import allowed_cores
 from a2c.reading import read_end
 from a2c.run.files import create, make_folders
 from a2c.run.lock import FolderLock
@@ -77,7 +78,7 @@ class Place:
 class Machine(Place):
     """This machine."""
 
-    cpus = os.cpu_count() or 1
+    cpus = allowed_cores()
 
     def start(self, job: Job) -> Process:
         """Run a job's command."""

@@ -18,7 +18,7 @@ from a2c.cli.console import drop_output, fail, out
 from a2c.config import UserError, nearest_key
 
 app = typer.Typer(
-    help="Train, evaluate and compare advantage actor-critic agents on Atari games.",
+    help="Train, evaluate and compare reinforcement-learning agents (A2C, PPO, A3C, TRPO, DQN, SAC) on Atari games.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -30,9 +30,14 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # file names may not be valid text
-    sys.path.append(str(Path.cwd()))  # so that module:Id-v0 finds a module of the current folder
     try:
-        sys.exit(app(standalone_mode=False))
+        sys.path.append(str(Path.cwd()))  # so that module:Id-v0 finds a module of the current folder
+    except FileNotFoundError:
+        fail("The current folder does not exist any more; change to another.")
+    try:
+        code = app(standalone_mode=False)
+        sys.stdout.flush()
+        sys.exit(code)
     except UserError as error:
         fail(str(error), error.exit_code)
     except TyperException as error:

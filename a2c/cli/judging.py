@@ -92,29 +92,49 @@ def eval_(
     runs = list(dict.fromkeys(run for path in paths for run in lookup.find_runs(path)))
     environment = {"env_id": env, "protocol": protocol}
     defaults: dict[Path, int] = {}
-    for run in runs:  # every mistake is found before the first game
+
+    def skip(run: Path, error: UserError, *, are_left: bool) -> None:
+        if run in paths or not are_left:
+            raise error
+        warn(f"{str(error).rstrip('.')}: {run} is skipped.")
+
+    for run in runs:  # mistakes are found before the first game
         try:
             defaults[run] = evaluation.games_to_play(run, **environment)
         except UserError as error:
-            if run in paths or (run == runs[-1] and not defaults):  # no run is left
-                raise
-            warn(f"{str(error).rstrip('.')}: {run} is skipped.")
-    results = [
-        _evaluate(evaluation, run, episodes or default, greedy=greedy, seed=seed, **environment)
-        for run, default in defaults.items()
-    ]
+            skip(run, error, are_left=bool(defaults) or run != runs[-1])
+    results: list[EvalResult] = []
+    for run, default in defaults.items():
+        try:
+            results.append(_evaluate(evaluation, run, episodes or default, greedy=greedy, seed=seed, **environment))
+        except UserError as error:
+            skip(run, error, are_left=bool(results) or run != [*defaults][-1])
     alone = runs == paths and len(runs) == 1
-    if json_file is not None:
-        evaluation.write_results(results[0] if alone else results, json_file)
     if alone:
         print_evaluation(results[0])
     else:
         _print_evaluations(results)
+    if json_file is not None:
+        evaluation.write_results(results[0] if alone else results, json_file)
     if len(results) < len(runs):
         raise typer.Exit(1)
 
 
+_TRAINING = {"env", "config", "algorithm", "steps", "seeds", "threshold", "jobs", "cluster", "set_", "out_dir"}
+_USED = {  # the options of `compare`, by what is compared
+    "--eager": {*_TRAINING, "only", "updates"},
+    "--vary": _TRAINING,
+    "--loop": {"seeds", "out_dir"},
+    "--question": {"jobs", "cluster", "out_dir"},
+    "a comparison of configurations": _TRAINING - {"config"},
+    "a comparison of algorithms": _TRAINING - {"config", "algorithm"},
+    "a comparison of runs": {"threshold", "out_dir"},
+}
+_ALL = set().union(*_USED.values())
+
+
 def compare(
+    context: typer.Context,
     targets: Targets = None,
     eager: EagerAgainstGraph = False,
     vary: Vary = None,
@@ -127,21 +147,20 @@ def compare(
     steps: Steps = None,
     seeds: Annotated[int, typer.Option(min=1, max=1000, help="Paired seeds 0, 1, ...")] = 8,
     threshold: Threshold = None,
-    updates: Annotated[int, typer.Option(min=1, max=10_000, help="Of where and growth.")] = 50,
+    updates: Annotated[
+        int, typer.Option(min=1, max=10_000, help="Updates that the parts where and growth of --eager compare.")
+    ] = 50,
     jobs: Jobs = None,
     cluster: RayCluster = None,
     set_: Assignments = None,
     out_dir: OutDir = None,
 ) -> None:
     """Compare ways of training over paired seeds; run it again to continue where it was stopped."""
-    _check_one_kind(eager, vary, loop, question, targets)
-    if only and not eager:
-        raise UserError("--only chooses parts of --eager; leave it out here.")
-    if cluster is not None and loop:
-        raise UserError("--loop takes seconds and runs here; leave --cluster out.")
+    kind = _one_kind(eager, vary, loop, question, targets)
     for env_id in env or ():
         check_env(env_id)
     comparing, report = fast("a2c.analysis.compare"), fast("a2c.analysis.report")
+    _check_options(context, comparing.kind_of(targets) if targets else kind)
     try:
         with place_of(cluster) as place:
             request = comparing.Request(
@@ -196,16 +215,17 @@ def bench(
     then = None if compare_to is None else benching.read_bench(compare_to)
     with progress_view().part("timing", benching.ROUNDS) as part:
         now = benching.run_bench(settings, steps=steps, on_round=part.advance)
-    if json_file is not None:
-        now.write(json_file)
     say(f"{settings.env.id} with the recipe {source!r}, {settings.runtime.mode}, {settings.runtime.precision}")
     out.print(benching.table(now, then))
     say(benching.games_ended(now))
     if then is not None and (differing := benching.differences(now, then)):
         warn(f"the ratios are not of the code alone, since {compare_to} is of another {', '.join(differing)}.")
+    if json_file is not None:
+        now.write(json_file)
 
 
-def _check_one_kind(eager: bool, vary: str | None, loop: bool, question: bool, targets: list[str] | None) -> None:
+def _one_kind(eager: bool, vary: str | None, loop: bool, question: bool, targets: list[str] | None) -> str:
+    """What is compared; raises UserError if that is nothing, or several things."""
     kinds = {
         "--eager": eager,
         "--vary": vary,
@@ -219,6 +239,16 @@ def _check_one_kind(eager: bool, vary: str | None, loop: bool, question: bool, t
             "Say what to compare, one of --eager, --vary KEY=A,B, --loop, --question, two or more configurations or "
             f"runs; not {' and '.join(wanted) or 'nothing'}."
         )
+    return wanted[0]
+
+
+def _check_options(context: typer.Context, kind: str) -> None:
+    """Raise UserError if an option was given that this kind of comparison does not use."""
+    unused = _ALL - _USED[kind]
+    options = [option for option in context.command.params if option.name in unused]
+    sources = {option.opts[0]: context.get_parameter_source(str(option.name)) for option in options}
+    if given := [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]:
+        raise UserError(f"{' and '.join(given)} would change nothing in {kind}; leave that out.")
 
 
 def _evaluate(evaluation: Any, run: Path, total: int, **options: Any) -> EvalResult:
@@ -276,7 +306,7 @@ def print_evaluation(result: EvalResult) -> None:
         table.add_row("published", f"{reference['score']:g} ({_cited(reference)})")
     table.add_row("policy", f"{result.policy}, seed {result.seed}, after {result.env_steps:,} training steps")
     for name, value in result.protocol.items():
-        table.add_row("protocol" if name == "name" else name.replace("_", " "), str(value))
+        table.add_row("protocol" if name == "name" else cell(name.replace("_", " ")), cell(str(value)))
     out.print(table)
 
 

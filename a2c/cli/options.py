@@ -101,7 +101,9 @@ InitFrom = Annotated[
 ]
 OnNan = Annotated[
     OnNanChoice | None,
-    typer.Option(help="If loss or gradients are not finite; the update is never applied. Default: stop."),
+    typer.Option(
+        help="If loss or gradients are not finite; the update is never applied. Default: as configured, else stop."
+    ),
 ]
 Greedy = Annotated[
     bool | None,
@@ -179,8 +181,8 @@ AlgorithmOption = Annotated[
     typer.Option(
         "--algorithm",
         help=(
-            f"{', '.join(SECTIONS)}, or a class of your own, module:Name; {STRONGEST} plays games best. Default: the "
-            "preset's."
+            f"{', '.join(SECTIONS)}, or a class of your own, module:Name; {STRONGEST} has the best results on games. "
+            "Default: the preset's."
         ),
         autocompletion=complete_algorithm,
     ),
@@ -236,7 +238,7 @@ def check_target(json_file: Path | None, out_file: Path | None = None) -> None:
     folder = json_file.absolute().parent
     if json_file.is_dir() or not folder.is_dir():
         raise UserError(f"--json {json_file} must be a file in a folder that exists.")
-    if not json_file.exists():
+    if not json_file.exists() or (json_file.is_file() and not json_file.is_symlink()):  # it is replaced
         try:
             try_writing(folder)
         except OSError as error:

@@ -102,7 +102,7 @@ def runs(
     folder: Annotated[Path, typer.Argument(help="A folder of runs.")] = Path("runs"),
     sort: Annotated[
         Literal["changed", "run", "game", "algorithm", "steps", "return", "best", "speed", "state"],
-        typer.Option(help="Highest, or latest, first."),
+        typer.Option(help="Numbers highest first, times latest first, texts from A."),
     ] = "changed",
     as_json: Annotated[bool, typer.Option("--json", help="Print a list of objects, not a table.")] = False,
 ) -> None:
@@ -230,10 +230,10 @@ def watch(
     seed: EvaluationSeed = None,
     saliency: Annotated[
         Literal["value", "policy"] | None,
-        typer.Option(help="Dye the places that move the value, or the chosen action's probability or Q (policy)."),
+        typer.Option(help="Highlight what moves the value, or the chosen action's probability or Q (policy)."),
     ] = None,
     terminal: Annotated[
-        bool, typer.Option("--terminal", help="Play it here as fast as it is, and write no video.")
+        bool, typer.Option("--terminal", help="Play it in the terminal at the game's speed, and write no video.")
     ] = False,
     out_path: Annotated[
         Path | None,
@@ -243,11 +243,13 @@ def watch(
             help="FILE.mp4, FILE.gif, or a folder for both. Default: RUN/videos.",
         ),
     ] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write what it was there.")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write which game was shown there.")
+    ] = None,
 ) -> None:
     """Show a whole game with what the agent sees, thinks of it and does: an MP4, and a GIF.
 
-    The MP4 has every frame of the emulator, 60 a second. The GIF is the same game in half the size, with every 4th
+    The MP4 has every frame, of Atari 60 a second. The GIF is the same game in half the size, of Atari with every 4th
     frame, 15 a second.
     """
     trust_named(algorithm, model, *(wrapper or ()))
@@ -263,9 +265,9 @@ def watch(
         watched = watching.play_in_terminal(request, screen, view=view, warn=warn)
     else:
         watched = watching.make_video(request, out_path, view=view, warn=warn)
+    _print_watched(watched)
     if json_file is not None:
         watched.write(json_file)
-    _print_watched(watched)
 
 
 def _print_watched(watched: Watched) -> None:

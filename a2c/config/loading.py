@@ -21,7 +21,7 @@ from a2c.config.schema import Config, EnvConfig, all_keys, sections
 from a2c.config.sources import read_source
 from a2c.config.types import Section, UserError
 from a2c.config.yaml_loader import load_yaml
-from a2c.extensions import is_extension, trust, wrapper_names
+from a2c.extensions import check_trusted, is_extension, trust, wrapper_names
 from a2c.games import gymnasium_id
 
 
@@ -58,8 +58,8 @@ def load_config(
     for text in assignments:
         with _noted(mistakes):
             key, given[key] = parse_assignment(text)
-    names = [given.get("algorithm.name"), given.get("model.name"), *wrapper_names(given.get("env.wrappers")), *wrappers]
-    for name in filter(is_extension, names):
+    names = [given.get(key) for key in ("env.id", "algorithm.name", "model.name")]
+    for name in filter(is_extension, [*names, *wrapper_names(given.get("env.wrappers")), *wrappers]):
         trust(str(name))
     algorithm = given.get("algorithm.name")
     source, values = read_source(config, given.get("env.id"), algorithm)
@@ -72,6 +72,8 @@ def load_config(
         built = build_config(values, where=source)
     if mistakes:
         raise UserError(joined(mistakes))
+    if is_extension(built.env.id):
+        check_trusted(built.env.id, "env")
     _tell_of_id(values, built.env, tell)
     return built, source
 

@@ -125,7 +125,7 @@ class ModelConfig(Section):
     """The network; auto = nature for images, mlp for vectors."""
     pixels: Literal["scaled", "standardized", "motion"] = "scaled"
     """scaled = x / 255 [oa]; standardized = each observation less its mean, over its standard deviation; motion = the
-    newest frame / 255 and, four times as strong, the changes from frame to frame."""
+    newest frame / 255 and, four times as strong, the changes from frame to frame; the channels must be frames."""
     conv_layers: Annotated[tuple[tuple[Size, Size, Size], ...], Field(max_length=LAYERS)] | None = None
     """(filters, kernel, stride) of each convolution of nature and small; null = their own, made for 84 x 84."""
     hidden_sizes: Annotated[tuple[Size, ...], Field(max_length=LAYERS)] = (64, 64)
@@ -255,7 +255,7 @@ class EvaluationConfig(Section):
 
     every_env_steps: NonNegativeInt = 0
     """Agent steps between two evaluations; 0 = only at the end."""
-    episodes: NonNegativeInt = 0
+    episodes: Annotated[int, Field(ge=0, le=10_000), NUMBER] = 0
     """Whole games of an evaluation; 0 = no evaluations."""
     greedy: bool = False
     """Take the most probable action; the published A2C scores are of the sampled policy."""

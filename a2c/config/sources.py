@@ -49,9 +49,13 @@ def read_source(config: str | Path | None, env_id: Any, algorithm: Any) -> tuple
     if text in preset_names():
         return text, read_config_file(_presets_folder() / f"{text}.yaml")
     path = Path(text)
-    if text and path.is_dir():
+    try:
+        is_folder, is_file = path.is_dir(), path.is_file()
+    except OSError as error:  # such as a name of 300 letters
+        raise UserError(f"--config {shown(text)} cannot be read: {error.strerror}.") from None
+    if text and is_folder:
         raise UserError(f"--config {text} is a folder; name a YAML file, or use `a2c resume {text}` to resume a run.")
-    if not path.is_file():
+    if not is_file:
         names = preset_names()
         raise UserError(
             f"There is no preset or file {shown(text)}; presets are {', '.join(names)}.{nearest(text, names)}"

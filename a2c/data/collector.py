@@ -70,7 +70,7 @@ class RolloutCollector:
         self.latest = None  # frees its memory
         rollout = self._empty(self.envs.num_envs)
         played = self.play_groups(rollout)
-        self.observations = rollout.observations[-1]
+        self.observations = rollout.observations[-1].copy()  # a view would keep the whole rollout in memory
         self.latest, episodes = _whole(rollout, played)
         return self.latest, episodes
 

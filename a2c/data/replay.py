@@ -27,7 +27,8 @@ SMALLEST_ERROR = 1e-6  # added to every error, so that no transition is lost
 class Samples(NamedTuple):
     """N transitions as they happened, each with the n steps that begin with it; what follows an end is another episode.
 
-    `next_observations` are those after n steps, or after the step that ended the episode: there the true last one.
+    `next_observations` are those after n steps, or after the step that ended the episode: at a time limit the true last
+    one; after game over the first of the next episode, which must not be used.
     """
 
     observations: np.ndarray  # [N, *obs]

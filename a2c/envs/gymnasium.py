@@ -19,7 +19,7 @@ from a2c.config import EnvConfig, UserError, env_slug, nearest
 from a2c.envs.vector import Outcome
 from a2c.envs.wrappers import FIRE, AtariStart, Env, Filmed, FireOnLifeLoss, meanings, wrapped
 from a2c.extensions import described
-from a2c.games import TOYS, Game, game_names
+from a2c.games import TOYS, Game, atari_game, game_names
 
 FPS = 30.0  # if the environment does not name its own
 ATARI_FPS = 60.0
@@ -203,7 +203,9 @@ def registered_spec(env_id: str) -> gym.envs.registration.EnvSpec:
     """
     if not env_id.strip():
         raise UserError("env.id is empty; name a game such as Pong (`a2c envs` lists them), or another environment.")
-    module, _, name = TOYS.get(env_id, env_id).rpartition(":")
+    module, colon, name = TOYS.get(env_id, env_id).rpartition(":")
+    if colon and (game := atari_game(name)):
+        raise UserError(f"env.id={env_id} names a module, and {game.name} needs none; use {name}.")
     if module:
         try:
             importlib.import_module(module)

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 
-from a2c.config import UserError
+from a2c.config import CrashError, UserError
 from a2c.data.rollout import Episode, VecStep
 from a2c.envs.action_log import ActionLog
+from a2c.extensions import described
 
 if TYPE_CHECKING:
     from gymnasium.spaces import Box
@@ -206,12 +207,19 @@ class VecEnv:
 
         Raises:
             UserError: if the state does not belong to this environment.
+            CrashError: if the environment raises.
         """
         arrays = read_state(state, self.num_envs, self.num_actions, self.name)
         numbers, returns, series, lengths, actions, digests = arrays.values()
         self._begin(series)
         self._log.load(actions, lengths)
-        self._observations = self._replay()
+        try:
+            self._observations = self._replay()
+        except Exception as error:  # the environment's code may raise anything
+            raise CrashError(
+                f"{self.name} raised {described(error)} while the actions of its running games were played again, so "
+                "the run cannot be resumed."
+            ) from error
         lost = (
             (self._numbers != numbers)
             | (self._returns.view(np.int64) != returns.view(np.int64))  # bits, since NaN is not NaN

@@ -60,6 +60,12 @@ def core_quota(cgroup: Path = Path("/sys/fs/cgroup")) -> float:
     return math.inf if float(quota) < 0 else float(quota) / float(period)
 
 
+def memory_limit(cgroup: Path = Path("/sys/fs/cgroup")) -> float:
+    """The memory limit of a container in bytes (cgroup version 2 or 1), which physical memory ignores; inf if none."""
+    limits = [*_words(cgroup / "memory.max"), *_words(cgroup / "memory/memory.limit_in_bytes")]
+    return min((float(limit) for limit in limits if limit != "max"), default=math.inf)
+
+
 def free_memory(cgroup: Path = Path("/sys/fs/cgroup")) -> int | None:
     """Bytes available without swapping, within a container's limit (cgroup 2 or 1); None if the system does not say."""
     meminfo = Path("/proc/meminfo")

@@ -7,14 +7,15 @@ import os
 from typing import Any
 
 from a2c.config import Config, UserError
+from a2c.execution.machine import memory_limit
 
 COPIES = 4  # of every weight: itself, its gradient, and the optimizer's averages (two for Adam)
 FACTS = 28  # bytes of a transition besides its screen: action, reward, three ends, age, priority and its sums
 
 
 def physical_memory() -> int:
-    """Bytes of memory of this machine."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    """Bytes of memory of this machine, or of its container if that may use less."""
+    return int(min(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), memory_limit()))
 
 
 def refuse_huge_rollout(config: Config, observation_space: Any, *, memory: int | None = None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from importlib.metadata import metadata, version
 from pathlib import Path
@@ -65,6 +66,7 @@ def agent_facts(saved: Saved, observation_space: Any, num_actions: int, shows: S
         "training": {
             **{name: counters[name] for name in ("env_steps", "frames", "updates", "episodes", "seconds")},
             "seed": config.seed,
+            "a2c": str(saved.meta.get("versions", {}).get("a2c", "unknown")),  # the version
             "return_of_the_last_games": sum(returns) / len(returns) if returns else None,
             "last_games": len(returns),
             **({"init_from": cut(saved.meta["init_from"])} if "init_from" in saved.meta else {}),
@@ -125,8 +127,8 @@ def evaluation_of(saved: Saved) -> dict[str, Any] | None:
 
 
 def without_games(result: Mapping[str, Any]) -> dict[str, Any]:
-    """A result of an evaluation without its single games."""
-    return {name: value for name, value in result.items() if name not in ("returns", "lengths", "seeds")}
+    """A result of an evaluation without its single games, and without a path on the machine where it was made."""
+    return {name: value for name, value in result.items() if name not in ("returns", "lengths", "seeds", "checkpoint")}
 
 
 def markdown(card: Mapping[str, Any]) -> str:
@@ -134,8 +136,8 @@ def markdown(card: Mapping[str, Any]) -> str:
     steps = f"{card['training']['env_steps']:,}"
     shows, outputs = next(iter(card["outputs"].items()))
     sections = [
-        f"# {card['game']}: a network after {steps} agent steps",
-        f"Trained by a2c {card['versions']['a2c']}: {card['algorithm']}. Facts for programs: `card.json`.",
+        f"# {_escaped(card['game'])}: a network after {steps} agent steps",
+        f"Trained by a2c {_escaped(card['training']['a2c'])}: {card['algorithm']}. Facts for programs: `card.json`.",
         _table(_said(card["training"])),
         "## Evaluation",
         _evaluation_text(card["evaluation"]),
@@ -154,7 +156,7 @@ def markdown(card: Mapping[str, Any]) -> str:
         _table({check["file"]: _check_text(check) for check in card["checks"]}, "file", "largest difference"),
         "## Files",
         f"Licence: {card['licence']}. Made of `{card['checkpoint']['file']}` (SHA-256 {card['checkpoint']['sha256']}).",
-        _table({f"`{name}`": f"`{digest}`" for name, digest in card["files"].items()}, "file", "SHA-256"),
+        _table(card["files"], "file", "SHA-256"),
         "## Versions",
         _table(card["versions"]),
         "## Configuration",
@@ -172,7 +174,7 @@ def bundle_markdown(card: Mapping[str, Any], commands: Sequence[str]) -> str:
     """
     evaluation = card["evaluation"]
     sections = [
-        f"# {card['game']}: an agent after {card['training']['env_steps']:,} agent steps",
+        f"# {_escaped(card['game'])}: an agent after {card['training']['env_steps']:,} agent steps",
         f"{card['algorithm']}. This file holds its weights and these facts, and no code; `a2c` reads it as it is.",
         "\n".join(["```", *commands, "```"]),
         _table(_said(card["training"])),
@@ -293,8 +295,13 @@ def _number(value: Any) -> str:
 
 def _table(rows: Mapping[str, Any], *headings: str) -> str:
     first, second = headings or ("", "")
-    lines = [f"| {first} | {second} |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items())]
-    return "\n".join(lines)
+    cells = (f"| {_escaped(name)} | {_escaped(value)} |" for name, value in rows.items())
+    return "\n".join([f"| {first} | {second} |", "|---|---|", *cells])
+
+
+def _escaped(text: Any) -> str:
+    """A text that Markdown shows as it is: it may be a stranger's."""
+    return re.sub(r"[|`<\\]|(?<=\])\(", lambda sign: f"\\{sign[0]}", str(text))
 
 
 def _sha256(file: Path) -> str:

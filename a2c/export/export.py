@@ -155,7 +155,6 @@ def export_bundle(
     evaluation = evaluation_of(saved)
     if evaluation is None or not is_result(evaluation):
         evaluation = without_games(finite(asdict(evaluate(saved.path, env_id=env_id, warn=warn))))
-    evaluation.pop("checkpoint", None)  # a path on this machine
     made_with = saved.meta.get("versions")
     facts |= {"evaluation": evaluation, "versions": made_with if isinstance(made_with, dict) else {}}
     uses = ("eval", "watch", "train --config config.yaml --init-from")

@@ -4,8 +4,8 @@ A file holds `meta` (JSON: format, versions, machine, config, counters), `model/
 iteration counter included) and `collector/*` (the action stream's counter, and for each environment the numbers
 of its running episode and series, and the actions since its seed, which are replayed to restore it). The collectors of
 further workers are `collector-1/*` and so on. An algorithm that remembers earlier rollouts has `memory/*` too, and
-the files of `a2c.run.segments`, which `meta` names. Reading a file never runs code, and takes little more memory than
-the size of the file.
+the files of `a2c.run.segments`, which `segments/*` names. Reading a file never runs code, and takes little more memory
+than the size of the file.
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ from a2c.reading import OddFileError, is_regular
 from a2c.run.archive import DamagedError, read_archive, write_archive
 from a2c.run.files import make_folders, remove, rename
 from a2c.run.metrics import WINDOW, Counters
-from a2c.run.segments import Segments
+from a2c.run.segments import Segments, as_arrays
 
 FORMAT = 2
 _UNSEALED = 1  # the previous format: no checksum, and other games from the same seed, so it can only be evaluated
 LARGEST_META = 2**20  # bytes; a few thousand are usual
+_LONGEST = 1e12  # seconds
 BEST = "best.npz"
 STEP_FILE = re.compile(r"step-\d{12,}\.npz")
 
@@ -139,7 +140,7 @@ class Checkpoints:
         }
         path = self._path()
         if self.segments is not None:
-            meta["memory"] = self.segments.save(path.name)
+            learned |= {f"segments/{key}": array for key, array in self.segments.save(path.name).items()}
             learned |= {f"memory/{key}": array for key, array in self.segments.memory.state().items()}
         arrays = {
             "meta": from_text(json.dumps(meta)),
@@ -211,20 +212,20 @@ class Checkpoints:
             lost = self.collector.restore(saved.group(_group(self.replicas.index)))
             if self.segments is not None and not lost:  # else its last row would run on into another game
                 self.segments.memory.restore(saved.group("memory"))
-                self.segments.restore(saved.meta.get("memory"))
+                self.segments.restore(saved.group("segments") or as_arrays(saved.meta["memory"]))  # of before
         except (KeyError, ValueError, TypeError, OverflowError, IndexError) as error:
             raise UserError(f"{saved.path} is not a whole checkpoint: {error!r}.") from None
         if self.replicas.is_chief:
-            self._clean()
+            self._clean(keep_memory=lost > 0)  # until the next checkpoint, the one that was read still needs it
         return lost
 
-    def _clean(self) -> None:
+    def _clean(self, *, keep_memory: bool) -> None:
         for file in step_files(self.folder):
             if file.name > self._path().name:
                 rename(file, file.with_suffix(".damaged").name, below=self.run_dir)
-        for file in self.folder.glob(".step-*.tmp"):  # of killed sessions
+        for file in self.folder.glob(".*.npz.tmp"):  # of killed sessions
             remove(file, below=self.run_dir)
-        if self.segments is not None:
+        if self.segments is not None and not keep_memory:
             self.segments.clean(file.name for file in step_files(self.folder))
 
     def _path(self) -> Path:
@@ -340,10 +341,12 @@ def _are_counters(counters: Any) -> bool:
     returns, lengths = values.pop("returns"), values.pop("lengths")
     if not isinstance(returns, list) or not isinstance(lengths, list):
         return False
-    best = values.pop("best_return")
-    numbers = [*returns, *lengths, values.pop("seconds"), *([] if best is None else [best])]
-    return all(type(n) is float or (type(n) is int and abs(n) < 2**63) for n in numbers) and all(
-        type(n) is int and 0 <= n < 2**63 for n in values.values()
+    best, seconds = values.pop("best_return"), values.pop("seconds")
+    numbers = [*returns, *lengths, seconds, *([] if best is None else [best])]
+    return (
+        all(type(n) is float or (type(n) is int and abs(n) < 2**63) for n in numbers)  # a return may be infinite
+        and 0 <= seconds < _LONGEST
+        and all(type(n) is int and 0 <= n < 2**63 for n in values.values())
     )
 
 

@@ -324,16 +324,18 @@ def _new_name(name: str, folder: int) -> str:
 def _link(source: str, source_folder: int, file: BinaryIO, target: str, folder: int) -> None:
     temporary = _new_name(target, folder)
     try:
-        os.link(source, temporary, src_dir_fd=source_folder, dst_dir_fd=folder, follow_symlinks=False)
-    except OSError:  # a file system without links
-        with os.fdopen(os.open(temporary, _NEW, _MODE, dir_fd=folder), "wb") as copy:
-            file.seek(0)
-            shutil.copyfileobj(file, copy)
-            copy.flush()
-            os.fsync(copy.fileno())
-    os.replace(temporary, target, src_dir_fd=folder, dst_dir_fd=folder)
-    with suppress(FileNotFoundError):
-        os.unlink(temporary, dir_fd=folder)  # is left if both are names of one file
+        try:
+            os.link(source, temporary, src_dir_fd=source_folder, dst_dir_fd=folder, follow_symlinks=False)
+        except OSError:  # a file system without links
+            with os.fdopen(os.open(temporary, _NEW, _MODE, dir_fd=folder), "wb") as copy:
+                file.seek(0)
+                shutil.copyfileobj(file, copy)
+                copy.flush()
+                os.fsync(copy.fileno())
+        os.replace(temporary, target, src_dir_fd=folder, dst_dir_fd=folder)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=folder)  # is left after an error, or if both are names of one file
 
 
 def _sync(path: Path) -> None:

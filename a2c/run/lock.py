@@ -22,6 +22,10 @@ LARGEST = 1_000  # bytes of a lock's file
 TRIES, TRY_SECONDS = 10, 0.02
 
 
+class LockedError(UserError):
+    """Another process works in the folder."""
+
+
 def is_locked(folder: Path) -> bool:
     """Whether a process works in a folder."""
     try:
@@ -62,14 +66,19 @@ class FolderLock:
         """Take the lock.
 
         Raises:
-            UserError: if another process has it.
+            LockedError: if another process has it.
+            UserError: if its file cannot be written.
         """
-        self.file = TextIOWrapper(reopen(self.folder / ".lock"), encoding="utf-8", errors="replace")
+        path = self.folder / ".lock"
+        try:
+            self.file = TextIOWrapper(reopen(path), encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise UserError(f"{path}, the lock of the folder, cannot be written: {error.strerror}.") from None
         try:
             _lock(self.file)
         except BlockingIOError:
             holder = self.file.read(80).strip()
-            raise UserError(
+            raise LockedError(
                 f"Another process{f' ({holder})' if holder else ''} works in {self.folder}; wait for it, or stop it."
             ) from None
         self.file.truncate()
@@ -80,7 +89,7 @@ class FolderLock:
     def wait(self) -> None:
         """Take the lock as soon as no other process has it."""
         while True:
-            with suppress(UserError):
+            with suppress(LockedError):
                 self.take()
                 return
 

@@ -7,10 +7,11 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
-from a2c.config import Config, UserError, env_slug
+from a2c.config import Config, UserError
 from a2c.execution.cluster import LAUNCHED
 from a2c.extensions import check_trusted, is_extension, naming, wrapper_names
 from a2c.games import canonical_id
+from a2c.reading import is_regular
 from a2c.run.bundle import read_bundle
 from a2c.run.checkpoint import BEST, DamagedCheckpointError, Saved, read_checkpoint, step_file, step_files, step_names
 from a2c.run.files import BUNDLE, check_exists
@@ -67,7 +68,7 @@ def find_runs(path: Path) -> list[Path]:
     """
     if not path.is_dir() or (path / "checkpoints").is_dir():
         return [path]
-    found = {folder.parent for folder in path.rglob("checkpoints") if step_files(folder)}
+    found = {folder.parent for folder in path.rglob("checkpoints") if step_files(folder) or is_regular(folder / BEST)}
     runs = sorted(run for run in found if run.parent.name != "incidents")
     if not runs:
         raise UserError(f"{path} holds no run (a folder with checkpoints/step-*.npz); name a run or a checkpoint.")
@@ -92,7 +93,7 @@ def check_trust(saved: Saved, env_id: str | None) -> None:
             f"it, say so with --env {stored}."
         )
     named = stored if env_id is None else canonical_id(env_id)
-    if named != stored and (":" in stored or env_slug(named) != env_slug(stored)):
+    if named != stored:
         raise UserError(f"{saved.path} was trained on {stored}, not on {env_id}; leave --env out, or name that.")
     if is_extension(model := saved.config.model.name):
         check_trusted(model, "model")

@@ -10,9 +10,11 @@ an emulator that does the same again.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from a2c.algorithms.algorithm import Memory
 from a2c.config import UserError
@@ -38,6 +40,14 @@ class Segment(NamedTuple):
         return f"rows-{self.first:012d}-{self.end:012d}.npz"
 
 
+def as_arrays(segments: Iterable[Sequence[Any]]) -> dict[str, np.ndarray]:
+    """First rows, ends and seals, as a checkpoint holds them: `rows` [n, 2] int64 and `seals` [n, 32] uint8."""
+    each = list(segments)
+    rows = np.array([(first, end) for first, end, _ in each], np.int64).reshape(-1, 2)
+    seals = np.frombuffer(bytes.fromhex("".join(seal for *_, seal in each)), np.uint8).reshape(-1, 32)
+    return {"rows": rows, "seals": seals}
+
+
 def segment_files(run_dir: Path) -> list[Path]:
     """The whole files of a run's memory."""
     named = sorted((run_dir / FOLDER).glob("rows-*.npz"))
@@ -54,7 +64,7 @@ class Segments:
         self.saved: list[Segment] = []
         self._needed: dict[str, int] = {}  # the first row that a checkpoint needs, by its file's name
 
-    def save(self, checkpoint: str) -> list[list[Any]]:
+    def save(self, checkpoint: str) -> dict[str, np.ndarray]:
         """Write the rows that are in no file yet; returns what `checkpoint`, the next to be written, must hold.
 
         Raises:
@@ -70,9 +80,9 @@ class Segments:
             write_archive(path, self.memory.read(first, end), below=self.run_dir)
             self.saved.append(Segment(first, end, seal_of(path)))
         self._needed[checkpoint] = needed
-        return [list(segment) for segment in self.saved if segment.end > needed]
+        return as_arrays(segment for segment in self.saved if segment.end > needed)
 
-    def restore(self, saved: Any) -> None:
+    def restore(self, saved: Mapping[str, np.ndarray]) -> None:
         """Read the rows of a checkpoint into the memory, whose state is restored already; remove what it does not need.
 
         Args:
@@ -82,7 +92,8 @@ class Segments:
             UserError: if a file is missing or damaged, or does not fit.
         """
         try:
-            self.saved = [Segment(int(first), int(end), str(seal)) for first, end, seal in saved]
+            pairs = zip(saved["rows"].tolist(), saved["seals"], strict=True)
+            self.saved = [Segment(first, end, seal.tobytes().hex()) for (first, end), seal in pairs]
             at = self.saved[0].first if self.saved else self.memory.total
             if at > self.memory.first:
                 raise DamagedError("rows are missing")

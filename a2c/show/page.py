@@ -13,14 +13,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from a2c.config import Config, UserError, build_config, dotted, dump_config, printable
+from a2c.config import UserError, build_config, printable
 from a2c.reading import is_regular, read_bytes
 from a2c.run.files import write_result
 from a2c.run.metrics import WINDOW
 from a2c.show.commands import eval_command, train_command, watch_command
 from a2c.show.curves import AXES, Panel, default_smoothing, make_panels
 from a2c.show.plot import draw_alone, draw_sign, home, legend_entries
-from a2c.show.runs import Evaluation, Run
+from a2c.show.runs import Evaluation, Run, default_settings
 from a2c.show.style import render
 
 LARGEST_VIDEO = 10_000_000  # bytes
@@ -218,7 +218,7 @@ def _commands(run: Run) -> str:
 
 
 def _configuration(run: Run) -> str:
-    defaults = dotted(dump_config(Config()))
+    defaults = default_settings(run.settings)
     rows = [(str(key), _value(value), _value(defaults.get(key, "-"))) for key, value in run.settings.items()]
     changed = [row for row in rows if row[1] != row[2]]
     headings = ("key", "value", "default")

@@ -5,11 +5,10 @@ A run may be in progress, of an older version, or a stranger's: what cannot be r
 
 from __future__ import annotations
 
-import json
 import math
 from array import array
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from a2c.algorithms.sections import SECTIONS
+from a2c.algorithms.sections import DEFAULT, SECTIONS
 from a2c.config import Config, UserError, cut, dotted, dump_config, read_run_config
 from a2c.reading import is_regular
 from a2c.run.logs import logged, number
@@ -95,8 +94,7 @@ class Run:
     @property
     def recipe(self) -> str:
         """A text that is equal in runs that differ only in the seed."""
-        others = {str(key): value for key, value in self.settings.items() if key != "seed"}
-        return json.dumps(others, sort_keys=True, default=str)
+        return repr(sorted((str(key), str(value)) for key, value in self.settings.items() if key != "seed"))
 
 
 def read_runs(paths: Sequence[Path], warn: Callable[[str], None] = lambda text: None) -> list[Run]:
@@ -145,11 +143,21 @@ def read_run(path: Path, warn: Callable[[str], None]) -> Run:
         path=path,
         label=path.resolve().name,
         values=values,
-        settings={**dotted(dump_config(Config())), **given},
+        settings={**default_settings(given), **given},
         provenance=provenance,
         metrics=_metrics(path / "metrics.jsonl", warn),
         evaluations=_evaluations(path / "evaluations.jsonl", warn),
     )
+
+
+def default_settings(given: Mapping[Any, Any]) -> dict[str, Any]:
+    """The defaults of all settings that a run has, under dotted keys; of an algorithm of a user's own, none of its."""
+    name = str(given.get("algorithm.name", DEFAULT))
+    own = (
+        {"algorithm": SECTIONS[name].model_validate({"name": name}).model_dump(mode="json")} if name in SECTIONS else {}
+    )
+    shared = {name: value for name, value in dump_config(Config()).items() if name != "algorithm"}
+    return dotted(shared | own)
 
 
 def _metrics(path: Path, warn: Callable[[str], None]) -> dict[str, FloatArray]:

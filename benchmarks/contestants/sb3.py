@@ -36,11 +36,12 @@ def build(settings: Settings) -> Train:
     """The variant is {"ppo": bool}."""
     torch.set_num_threads(settings.threads)
     envs = make_atari_env(f"{settings.game}NoFrameskip-v4", n_envs=settings.num_envs, seed=0)
-    algorithm, values = (PPO, PPO_SETTINGS) if settings.variant["ppo"] else (A2C, A2C_SETTINGS)
+    rollout = settings.rollout_length * settings.num_envs
+    minibatches = {"batch_size": -(-rollout // 4)}  # four of any rollout, as the other contestants make
+    algorithm, values = (PPO, PPO_SETTINGS | minibatches) if settings.variant["ppo"] else (A2C, A2C_SETTINGS)
     model = algorithm(
         "CnnPolicy", VecFrameStack(envs, n_stack=4), n_steps=settings.rollout_length, device="cpu", **values
     )
-    rollout = settings.rollout_length * settings.num_envs
     steps = updates_per_call(rollout) * rollout
 
     def train() -> int:

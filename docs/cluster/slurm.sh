@@ -13,16 +13,16 @@
 #SBATCH --open-mode=append
 #SBATCH --output=pong-%j.log
 
-# Where one worker has died the others end by themselves within a minute, and where all were stopped the chief may be the
-# last, since it saves: so no task is killed at the first bad exit code, but only 10 minutes after the first end.
-# env.num_envs is per worker.
+# If one worker dies, the others end by themselves within a minute; if all are stopped, the chief may be the last, since
+# it saves: so no task is killed at the first bad exit code, but only 10 minutes after the first end.
+# env.num_envs is per worker: 4 x 8 environments make a batch four times that of the preset pong.
 srun --kill-on-bad-exit=0 --wait=600 --cpus-per-task="$SLURM_CPUS_PER_TASK" \
   a2c train --env Pong --strategy multiworker --auto-resume --run-dir runs/pong \
   --set env.num_envs=8 --set env.threads="$SLURM_CPUS_PER_TASK"
 code=$?
 
 # 0: done. 2: a mistake in the command, or numbers that are not finite; another start does not mend it. All other codes:
-# stopped before the end of the time, or a worker has died; go on from the last checkpoint.
+# stopped before the end of the time, or a worker has died; resume from the last checkpoint.
 if ((code != 0 && code != 2 && ${SLURM_RESTART_COUNT:-0} < 50)); then
   scontrol requeue "$SLURM_JOB_ID"
 fi

@@ -1,4 +1,4 @@
-"""A2C and PPO in NumPy, float64, every derivative by hand: the oracles of whole updates."""
+"""A2C, PPO, DQN and SAC in NumPy, float64, every derivative by hand: the oracles of whole updates."""
 
 import dataclasses
 from typing import Any
@@ -243,6 +243,8 @@ class NumpyDQN:
 
     def update(self, samples, beta):
         """One gradient step; returns what is reported of it, and the sizes of the errors."""
+        if self.steps % self.algorithm.target_update == 0:
+            self.target.weights = {path: w.copy() for path, w in self.network.weights.items()}
         n, each = len(samples.actions), np.arange(len(samples.actions))
         activations, q_values = self.q_values(self.network, samples.observations.astype(np.float64))
         errors = self.targets(samples) - q_values[each, samples.actions]
@@ -263,8 +265,6 @@ class NumpyDQN:
             d_q = d_q - d_q.mean(axis=1, keepdims=True)
         losses["grad_norm"] = self.network.descend(self.network.backward(activations, d_q, d_values))
         self.steps += 1
-        if self.steps % self.algorithm.target_update == 0:
-            self.target.weights = {path: w.copy() for path, w in self.network.weights.items()}
         return losses, sizes
 
 

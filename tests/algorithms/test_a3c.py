@@ -319,7 +319,7 @@ def test_there_is_an_actor_for_each_core_unless_said_otherwise(cores, num_envs, 
     ("changes", "sentence"),
     [
         ({"actors": 3}, "env.num_envs=4 cannot be shared evenly by algorithm.actors=3; give a multiple of it"),
-        ({"rollout_length": 1, "normalize_advantages": True}, "needs a rollout of at least 2 steps"),
+        ({"rollout_length": 1, "normalize_advantages": True}, "needs a batch of at least 2 steps"),
         (
             {"rollouts": 1000},
             "is less than one rollout of 20000 steps (algorithm.rollout_length=5 x env.num_envs=4 x 1000 rollouts)",
@@ -331,6 +331,10 @@ def test_what_cannot_be_is_told_in_a_sentence(changes, sentence):
         config_of({"name": "a3c", "rollouts": 1, **changes})
     assert sentence in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_an_actor_of_several_environments_has_advantages_to_normalise():
+    config_of({"name": "a3c", "rollouts": 1, "actors": 1, "rollout_length": 1, "normalize_advantages": True})
 
 
 @pytest.mark.integration

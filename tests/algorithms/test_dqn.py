@@ -11,6 +11,7 @@ from numpy_reference import NumpyDQN, NumpyNetwork
 from a2c.algorithms.algorithm import build_algorithm
 from a2c.algorithms.dqn import DQN
 from a2c.algorithms.losses import duelling_q_values, huber_loss
+from a2c.algorithms.off_policy import total_gradient_steps
 from a2c.algorithms.policy import draw_epsilon_greedily
 from a2c.analysis import numerics
 from a2c.config import Config, UserError, load_config
@@ -33,11 +34,11 @@ def settings(mode: str = "graph", total_updates: int = 10, **algorithm: Any) -> 
 
 
 def dqn(mode: str = "graph", **algorithm: Any) -> DQN:
-    """With weights of a network that prefers something, and a target that is another."""
+    """With weights of a network that prefers something."""
     built = build_algorithm(settings(mode, **algorithm), VECTORS, A)
     assert isinstance(built, DQN)
     rng = np.random.default_rng(7)
-    for variable in [*built.policy.model.trainable_variables, *built.target.trainable_variables]:
+    for variable in built.policy.model.trainable_variables:
         scale = 0.3 if variable.path.endswith("bias") else 1.5 / np.sqrt(np.prod(variable.shape[:-1]))
         variable.assign((scale * rng.normal(size=variable.shape)).astype(np.float32))
     return built
@@ -180,6 +181,36 @@ def test_a_comparison_of_modes_looks_at_the_same_draws_again():
     assert (found.update, found.first, found.changed_by_observing) == (None, None, ())
     tampered = numerics.find_where(*algorithms, rollouts, lambda stage, x: x + 1.0 if stage == "targets" else x)
     assert tampered.first == "targets"
+
+
+@pytest.mark.parametrize(("learning_starts", "n_step"), [(0, 1), (1, 1), (48, 1), (49, 1), (72, 3), (0, 30)])
+def test_the_rate_falls_to_its_last_step_and_not_before(learning_starts, n_step):
+    """Counted as the run makes them: the last step has a rate above 0, of a schedule that ends at 0."""
+    values = settings(learning_starts=learning_starts, n_step=n_step)
+    config = values.model_copy(update={"optimizer": values.optimizer.model_copy(update={"schedule": "linear"})})
+    algorithm = build_algorithm(config, VECTORS, A)
+    updates = [algorithm.update(make_rollout(n, t=T, b=B), n) for n in range(config.total_updates)]
+    rates = [float(update.metrics["learning_rate"]) for update in updates if update.gradient_steps]
+    made = sum(update.gradient_steps for update in updates)
+    assert made == total_gradient_steps(config, config.algorithm)
+    np.testing.assert_allclose(rates[-1], 0.02 * 2 / made, rtol=1e-5)  # the mean of the last three: 3, 2 and 1 of all
+
+
+@pytest.mark.parametrize("steps", [24, 72, 96])
+def test_a_run_that_ends_before_it_learns_is_a_mistake(steps):
+    config = settings(learning_starts=97).model_copy(update={"total_env_steps": steps})
+    with pytest.raises(UserError, match=rf"total_env_steps={steps} is too short to learn anything: dqn collects"):
+        build_algorithm(config, VECTORS, A)
+
+
+def test_the_target_starts_as_the_network_that_the_run_was_given():
+    """As `--init-from` gives it: after the algorithm was built, and before its first gradient step."""
+    algorithm = dqn(learning_starts=0, target_update=1000)
+    given = [v.numpy() for v in algorithm.policy.model.variables]
+    algorithm.update(make_rollout(0, t=T, b=B), 0)
+    for target, variable, then in zip(algorithm.target.variables, algorithm.policy.model.variables, given, strict=True):
+        np.testing.assert_array_equal(target.numpy(), then)
+        assert "policy" not in variable.path or (variable.numpy() != then).any()
 
 
 @pytest.mark.slow

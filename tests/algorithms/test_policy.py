@@ -137,7 +137,16 @@ def test_an_eighth_of_the_rows_hold_their_numbers_for_a_spell_and_change_them_in
     assert np.any(same[0] != same[SPELL * hold])
 
 
-@pytest.mark.parametrize(("name", "more"), [("a2c", {}), ("a3c", {}), ("ppo", {"num_minibatches": 5})])
+def test_the_actors_of_a3c_hold_too():
+    (actor, *_) = build_algorithm(
+        run_config({"name": "mlp"}, {}, "graph", name="a3c", noise_hold=1000), VECTORS, A
+    ).actors
+    x = np.repeat(observations(1), 400, axis=0)
+    explored = np.stack([actor.policy.explore(x, np.array([7, t], np.int64))[0] for t in range(60)])
+    assert 24 < np.all(explored == explored[0], axis=0).sum() < 80
+
+
+@pytest.mark.parametrize(("name", "more"), [("a2c", {}), ("ppo", {"num_minibatches": 5})])
 def test_exploring_holds_and_acting_does_not(name, more):
     policy, x = preferring(name=name, noise_hold=1000, **more), np.repeat(observations(1), 400, axis=0)
     seeds = [np.array([7, t], np.int64) for t in range(60)]

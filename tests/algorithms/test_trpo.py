@@ -12,6 +12,7 @@ from conftest import VECTORS, A, make_rollout, run_config
 from gymnasium.spaces import Box
 from numpy_reference import NumpyNetwork, gae
 
+from a2c import extensions
 from a2c.algorithms.algorithm import build_algorithm
 from a2c.algorithms.natural_gradient import (
     NaturalGradientStep,
@@ -526,3 +527,16 @@ def test_what_cannot_be_is_refused_in_a_sentence(change, message):
     values = {name: {**x, **change.get(name, {})} if isinstance(x, dict) else x for name, x in values.items()}
     with pytest.raises(UserError, match=message):
         build_config(values, where="test")
+
+
+def test_a_network_that_shares_layers_between_policy_and_values_is_told():
+    """A fit of the values would move the policy, and its trust region would hold nothing."""
+
+    def shared(space, num_actions, *, seed, dtype):
+        observations = keras.Input(space.shape)
+        features = keras.layers.Dense(4, name="features")(observations)
+        values = keras.layers.Reshape(())(keras.layers.Dense(1)(features))
+        return keras.Model(observations, (keras.layers.Dense(num_actions)(features), values))
+
+    with pytest.raises(UserError, match=r"^TRPO fits the values apart .* shares features/kernel between them; build"):
+        trpo(model={"name": extensions.register(shared), "separate_value": True})

@@ -147,7 +147,11 @@ def test_a_folder_is_taken_only_for_the_comparison_it_holds(tmp_path, monkeypatc
     [
         ([], "Say what to compare"),
         (["--eager", "--loop"], "not --eager and --loop"),
-        (["--loop", "--only", "why"], "--only chooses parts of --eager"),
+        (["--loop", "--only", "why"], "--only would change nothing in --loop"),
+        (["--loop", "--steps", "5", "--set", "a=1"], "--steps and --set would change nothing in --loop"),
+        (["--vary", "algorithm.gamma=0.9,0.8", "--updates", "50"], "--updates would change nothing in --vary"),
+        (["--question", "--seeds", "8"], "--seeds would change nothing in --question"),
+        (["a2c", "ppo", "--algorithm", "dqn"], "--algorithm would change nothing in a comparison of algorithms"),
         (["--eager", "--only", "when"], "'when' is not one of 'where', 'why', 'growth', 'convergence'"),
         (["--eager", "--env", "Pong", "--env", "Qbert"], "give --env once"),
         (["--eager", "--env", "Pongg"], "There is no environment 'Pongg'"),
@@ -170,9 +174,9 @@ def test_a_folder_is_taken_only_for_the_comparison_it_holds(tmp_path, monkeypatc
         (["catch", "catch"], "named twice"),
         (["catch", "cach"], "There is no preset or file 'cach'"),
         (["catch", "pong"], "for different games"),
-        (["catch", "pong", "--config", "atari"], "contradict each other"),
+        (["catch", "pong", "--config", "atari"], "--config would change nothing in a comparison of configurations"),
         (["runs", "catch"], "runs is not the folder of a run"),
-        (["runs", "catch", "--env", "Catch"], "Runs are compared as they are"),
+        (["runs", "catch", "--env", "Catch"], "--env would change nothing in a comparison of runs"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_leaves_nothing_behind(arguments, sentence, tmp_path, monkeypatch, capsys):

@@ -87,6 +87,16 @@ def test_the_threshold_is_reached_at_the_first_line_with_a_full_window(tmp_path)
     assert (second.env_steps_to_threshold, second.final_return, second.steps_per_second) == (500, 5.0, 100.0)
 
 
+def test_who_writes_more_lines_does_not_seem_to_learn_sooner(tmp_path):
+    """Both reach 5 after 410 to 420 steps; one has a line every 10 steps, the other every 100."""
+    often = made_run(tmp_path / "a", [0.0] * 41 + [5.0] * 19, every=10)
+    seldom = made_run(tmp_path / "b", [0.0] * 4 + [5.0] * 2, every=100)
+    runs = [Run("a", "Catch", 0, often), Run("b", "Catch", 0, seldom)]
+    first, second = convergence.converge(runs, {"Catch": 5.0}).runs
+    assert (first.env_steps_to_threshold, second.env_steps_to_threshold) == (500, 500)
+    assert len(first.env_steps) == 60  # the curve has every line
+
+
 def test_older_runs_made_one_gradient_step_an_update(tmp_path):
     older = made_run(tmp_path / "a", [0.0, 5.0], per_update=None)
     runs = [Run("a", "Catch", 0, older), Run("b", "Catch", 0, made_run(tmp_path / "b", [0.0, 5.0], per_update=16))]

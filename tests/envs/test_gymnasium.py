@@ -115,6 +115,8 @@ def test_discrete_observations_become_one_hot_float32(env_id: str, size: int) ->
         ("no_such_module:Some-v0", "The module 'no_such_module' of 'no_such_module:Some-v0' cannot be imported"),
         ("broken_env:Some-v0", "ZeroDivisionError"),
         ("corner_env:Corne-v0", "Did you mean Corner-v0"),
+        (":Pong-v4", "names a module, and Pong needs none; use Pong-v4"),
+        ("corner_env:PongNoFrameskip-v4", "names a module, and Pong needs none; use PongNoFrameskip-v4"),
         ("corner_env:Endless-v0", "can be flattened"),
     ],
 )

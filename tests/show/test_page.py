@@ -14,6 +14,7 @@ import yaml
 from conftest import small_config
 from run_folders import evaluation, make_run
 
+from a2c.algorithms.sections import DQNSection
 from a2c.config import dotted, dump_config, load_config, preset_names
 from a2c.run.training import train
 from a2c.show.commands import eval_command, train_command
@@ -113,6 +114,27 @@ def test_what_differs_from_the_defaults_is_marked(tmp_path):
     assert {key for key, *_ in marked} == {key for key in wanted if wanted[key] != defaults[key]} | {
         "optimizer.learning_rate"
     }
+
+
+def test_an_algorithm_is_compared_with_its_own_defaults(tmp_path):
+    run = make_run(tmp_path / "r", RISE)
+    values = load_config(config="dqn")[0].model_dump(mode="json")
+    values["algorithm"]["target_update"] += 1
+    (run / "config.yaml").write_text(yaml.safe_dump(values))
+    page = make_page(read_runs([run]))
+    marked = re.findall(r'<tr class="changed"><th scope="row">algorithm\.([\w.]+) \*</th>', page)
+    defaults = DQNSection().model_dump(mode="json")
+    assert set(marked) == {key for key, value in defaults.items() if values["algorithm"][key] != value}
+    assert "target_update" in marked
+    assert "gae_lambda" not in page
+
+
+def test_a_run_whose_wrappers_have_keys_of_two_kinds_is_shown(tmp_path):
+    run = make_run(tmp_path / "r", RISE)
+    values = yaml.safe_load((run / "config.yaml").read_text())
+    values["env"]["wrappers"] = [{1: 2, "a": 3}]
+    (run / "config.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
+    assert "1: 2" in make_page(read_runs([run]))
 
 
 def test_several_runs_stand_side_by_side(tmp_path):
