@@ -344,8 +344,8 @@ def report() -> None:
 INTRODUCTION = """\
 Mean scores of whole games: 20 an evaluation, sampled actions, no sticky actions, the mean over seeds. Each run is one
 command, which `docs/results/RUN.json` holds with its settings, versions and every score.
-`python benchmarks/results.py train` makes the runs again, `python benchmarks/results.py report` this page. The zoo's
-are the evaluations of rl-zoo3's own trainings, one run each, averaged over the 0.25 M steps before
+`python benchmarks/results.py train` makes the runs that have no such file, and `python benchmarks/results.py report`
+this page. The zoo's are the evaluations of rl-zoo3's own trainings, one run each, averaged over the 0.25 M steps before
 (`benchmarks/zoo_curves.csv` names the source)."""
 COUNTS = """\
 These counts are a description, with no interval: one or two runs against one are no test. The presets were chosen on

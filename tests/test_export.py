@@ -402,6 +402,28 @@ def test_onnx_has_a_narrow_tolerance_in_bfloat16_too(tmp_path, monkeypatch):
     assert not (tmp_path / "bad").exists()
 
 
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    "layer",
+    [
+        lambda x: keras.layers.Dense(3, activation="relu")(x),
+        lambda x: keras.layers.Dense(3, use_bias=False)(x),
+        lambda x: keras.layers.Activation("gelu")(x),
+        lambda x: keras.layers.Flatten()(keras.layers.Conv2D(2, 2)(keras.layers.Reshape((2, 2, 1))(x))),
+    ],
+    ids=["its own activation", "no bias", "another activation", "a convolution's bias"],
+)
+def test_a_layer_in_a_form_that_is_not_written_is_told(layer, tmp_path):
+    from a2c.export.onnx_writer import write_onnx
+
+    observations = keras.Input((4,))
+    x = layer(observations)
+    values = keras.layers.Reshape(())(keras.layers.Dense(1)(x))
+    with pytest.raises(UserError, match="has no ONNX form here"):
+        write_onnx(keras.Model(observations, (keras.layers.Dense(2)(x), values)), tmp_path / "p.onnx", "logits", "p")
+    assert not list(tmp_path.iterdir())
+
+
 def test_without_onnx(capsys, pong, tmp_path, monkeypatch):
     """Asked for, a sentence; else the SavedModel alone, and how to get the other."""
     monkeypatch.setitem(sys.modules, "onnx", None)  # its import fails

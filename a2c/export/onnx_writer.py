@@ -33,13 +33,13 @@ def write_onnx(model: keras.Model, path: Path, head: Head, shows: Shown) -> None
         head, shows: of the policy.
 
     Raises:
-        UserError: if the model has a layer that `build_model` does not make.
+        UserError: if the model has a layer, or a form of one, that `build_model` does not make.
         OSError: if the file cannot be written.
     """
     graph = _Graph()
     names: dict[int, str] = {}  # of the ONNX tensor for each Keras tensor
     for layer in model.operations:
-        if type(layer) not in _WRITERS:
+        if type(layer) not in _WRITERS or not _is_plain(layer):
             raise UserError(
                 f"The layer {layer.name!r} ({type(layer).__name__}) has no ONNX form here; use --format savedmodel."
             )
@@ -47,6 +47,15 @@ def write_onnx(model: keras.Model, path: Path, head: Head, shows: Shown) -> None
         names[id(layer.output)] = _WRITERS[type(layer)](graph, layer, *(names[id(x)] for x in inputs))
     _HEADS[head](graph, shows, *(names[id(x)] for x in model.outputs))
     onnx.save(graph.model(model, shows), path)
+
+
+def _is_plain(layer: keras.layers.Layer) -> bool:
+    """Whether a layer has the form that its writer writes: no activation of its own, and a bias if it is dense."""
+    if isinstance(layer, keras.layers.Activation):
+        return layer.activation in (keras.activations.tanh, keras.activations.linear)
+    if not isinstance(layer, keras.layers.Dense | keras.layers.Conv2D):
+        return True
+    return layer.activation is keras.activations.linear and layer.use_bias is isinstance(layer, keras.layers.Dense)
 
 
 class _Graph:

@@ -155,7 +155,7 @@ def _draw_curve(axes: Axes, curve: Curve, index: int, smoothing: int) -> None:
 def _draw_marks(axes: Axes, marks: Sequence[Mark], index: int) -> None:
     """Draw all marks at once: one by one, thousands take ten times as long as the rest of the picture."""
     x, means = np.array([(mark.x, mark.mean) for mark in marks]).T
-    low, high = np.array([mark.interval or (mark.mean, mark.mean) for mark in marks]).T
+    low, high = np.array([mark.interval or (np.nan, np.nan) for mark in marks]).T
     reach = np.maximum(0.0, [means - low, high - means])
     axes.errorbar(x, means, reach, color=colour(index), capsize=3, lw=1, zorder=4, ls="", **STAR)
 
@@ -194,4 +194,5 @@ def legend_entries(panels: Sequence[Panel], smoothing: int) -> list[tuple[str, d
 def _evaluations(curves: Sequence[Curve]) -> str:
     episodes = set().union(*(curve.episodes for curve in curves))
     count = f"{episodes.pop()} " if len(episodes) == 1 and None not in episodes else ""
-    return f"evaluation: mean of {count}whole games, with its 95 % interval"
+    interval = any(mark.interval for curve in curves for mark in curve.marks)  # there is none of a few games
+    return f"evaluation: mean of {count}whole games{', with its 95 % interval' if interval else ''}"

@@ -210,6 +210,13 @@ def test_the_legend_says_what_is_a_band_what_is_smoothed_and_what_the_stars_are(
     assert legend(draw(make_panels(read_runs(paths[:1]), "losses", "steps", 0), "steps", 0)) == ["s0"]
 
 
+def test_the_legend_names_no_interval_if_there_is_none(tmp_path):
+    """Of fewer than 5 games."""
+    run = make_run(tmp_path / "r", RISE, evaluations=[evaluation(1000, 5.0, interval=None, episodes=3)])
+    texts = legend(draw(make_panels(read_runs([run]), "return", "steps", 0), "steps", 0))
+    assert texts[-1] == "evaluation: mean of 3 whole games"
+
+
 def test_a_recipe_keeps_its_style_in_all_panels_even_where_another_has_no_data(tmp_path):
     paths = [make_run(tmp_path / "none", [None] * 10), make_run(tmp_path / "some", RISE, optimizer={"name": "adam"})]
     figure = draw(make_panels(read_runs(paths), "all", "steps", 0), "steps", 0)
@@ -300,8 +307,8 @@ def test_an_evaluation_has_its_star_and_its_interval(tmp_path, interval):
     (star,) = (drawn for drawn in axes.lines if drawn.get_marker() == "*")
     (bars,) = axes.containers[0].lines[2]
     assert star.get_xydata().tolist() == [[500, 1], [900, 5]]
-    ends = {None: (5, 5), 4.0: (4, 6.5), 6.0: (5, 7)}[interval and interval[0]]
-    assert [bar[:, 1].tolist() for bar in bars.get_segments()] == [[0, 3], list(ends)]
+    ends = {None: [], 4.0: [[4, 6.5]], 6.0: [[5, 7]]}[interval and interval[0]]
+    assert [bar[:, 1].tolist() for bar in bars.get_segments() if bar.size] == [[0, 3], *ends]
 
 
 def test_invented_quantities_are_drawn_up_to_a_number_and_the_rest_told(tmp_path):
