@@ -21,12 +21,13 @@ from conftest import small_config
 from gymnasium.spaces import Box
 
 from a2c.cli import main
-from a2c.config import Config, CrashError, UserError, build_config
+from a2c.config import Config, CrashError, ModelConfig, UserError, build_config
 from a2c.envs import action_names, make_vec_env
 from a2c.export import export as exporting
 from a2c.export.card import make_card, markdown
 from a2c.export.export import export
-from a2c.run.checkpoint import restored_policy
+from a2c.networks.model import Bias, build_model
+from a2c.run.checkpoint import Saved, restored_policy
 from a2c.run.lookup import find_checkpoint
 from a2c.run.training import train
 
@@ -239,23 +240,45 @@ def test_the_card_is_true(pong, fixture, request):
         assert card["versions"]["onnx"] == version("onnx")
 
 
-def test_the_card_names_the_version_that_trained_and_shows_a_strangers_text_as_it_is(pong, savedmodel):
+def card_of(saved: Saved, folder: Path) -> dict:
+    return make_card(saved, folder, Box(0, 255, (42, 42, 4), np.uint8), 6, (), "probabilities")
+
+
+@pytest.mark.parametrize(
+    ("versions", "said"),
+    [
+        ({"a2c": version("a2c")}, f"Trained by a2c {version('a2c')}: A2C"),
+        ({"a2c": "0.0.7"}, f"Trained by a2c 0.0.7, exported by a2c {version('a2c')}: A2C"),
+        ({"a2c": "1\n\n<b>"}, r"Trained by a2c 1\\n\\n\<b>, exported"),
+        ("none", f"Trained by a2c unknown, exported by a2c {version('a2c')}: A2C"),
+        (None, f"Trained by a2c unknown, exported by a2c {version('a2c')}: A2C"),
+    ],
+    ids=str,
+)
+def test_the_card_names_the_versions_that_trained_and_exported(pong, savedmodel, versions, said):
     saved = find_checkpoint(pong)
-    strange = {**saved.meta, "versions": {"a2c": "0.0.7"}, "init_from": "a|b <img src=x> [c](http://d) `e`"}
-    space = Box(0, 255, (42, 42, 4), np.uint8)
-    text = markdown(make_card(saved._replace(meta=strange), savedmodel, space, 6, (), "probabilities"))
-    assert "Trained by a2c 0.0.7: A2C" in text
-    assert r"| init from | a\|b \<img src=x> [c]\(http://d) \`e\` |" in text
+    assert said in markdown(card_of(saved._replace(meta={**saved.meta, "versions": versions}), savedmodel))
+
+
+def test_nothing_of_a_strangers_checkpoint_is_live_in_the_card(pong, savedmodel):
+    saved = find_checkpoint(pong)
+    live, dead = "a|b <img src=x> [c](http://d) `e`", r"a\|b \<img src=x> [c]\(http://d) \`e\`"
+    origin = {"file": live, "sha256": live}
+    evaluation = {"mean": 1.0, "episodes": 5, "interval": None, "protocol": {}, "checkpoint": "/home/me", live: live}
+    facts = {"bundle": {"version": 1, "checkpoint": origin, "evaluation": evaluation}}
+    card = card_of(saved._replace(meta={**saved.meta, **facts, "init_from": live}), savedmodel)
+    text = markdown(card).partition("## Configuration")[0]
+    for words in (f"| init from | {dead} |", f"| {dead} | {dead} |", f"Made of {dead} (SHA-256 {dead})."):
+        assert words in text
+    assert live not in text
+    assert "/home/me" not in json.dumps(card)
 
 
 def test_the_card_names_the_algorithm(pong, savedmodel):
     saved = find_checkpoint(pong)
     ppo = small_config(algorithm={"name": "ppo"})
     for config, name in ((saved.config, "A2C"), (ppo, "PPO")):
-        card = make_card(
-            saved._replace(config=config), savedmodel, Box(0, 255, (42, 42, 4), np.uint8), 6, (), "probabilities"
-        )
-        assert card["algorithm"].startswith(name)
+        assert card_of(saved._replace(config=config), savedmodel)["algorithm"].startswith(name)
 
 
 @pytest.mark.integration
@@ -402,26 +425,68 @@ def test_onnx_has_a_narrow_tolerance_in_bfloat16_too(tmp_path, monkeypatch):
     assert not (tmp_path / "bad").exists()
 
 
+UNWRITTEN = {  # the shape of the input, and the layer
+    "its own activation": ((4,), keras.layers.Dense(3, activation="relu")),
+    "no bias": ((4,), keras.layers.Dense(3, use_bias=False)),
+    "dense on pixels": ((4, 4, 2), keras.layers.Dense(3)),
+    "another activation": ((4,), keras.layers.Activation("gelu")),
+    "a limit": ((4,), keras.layers.ReLU(6)),
+    "a convolution's activation": ((4, 4, 2), keras.layers.Conv2D(2, 2, activation="relu", use_bias=False)),
+    "a convolution's bias": ((4, 4, 2), keras.layers.Conv2D(2, 2)),
+    "a dilation": ((4, 4, 2), keras.layers.Conv2D(2, 2, dilation_rate=2, use_bias=False)),
+    "groups": ((4, 4, 2), keras.layers.Conv2D(2, 2, groups=2, use_bias=False)),
+    "a reshaped image": ((4, 4, 2), keras.layers.Reshape((32,))),
+    "an image of a vector": ((4,), keras.layers.Reshape((2, 2, 1))),
+    "a bias of a vector": ((4,), Bias()),
+}
+
+
 @pytest.mark.integration
-@pytest.mark.parametrize(
-    "layer",
-    [
-        lambda x: keras.layers.Dense(3, activation="relu")(x),
-        lambda x: keras.layers.Dense(3, use_bias=False)(x),
-        lambda x: keras.layers.Activation("gelu")(x),
-        lambda x: keras.layers.Flatten()(keras.layers.Conv2D(2, 2)(keras.layers.Reshape((2, 2, 1))(x))),
-    ],
-    ids=["its own activation", "no bias", "another activation", "a convolution's bias"],
-)
-def test_a_layer_in_a_form_that_is_not_written_is_told(layer, tmp_path):
+@pytest.mark.parametrize("form", UNWRITTEN)
+def test_a_layer_in_a_form_that_is_not_written_is_told(form, tmp_path):
     from a2c.export.onnx_writer import write_onnx
 
-    observations = keras.Input((4,))
+    shape, layer = UNWRITTEN[form]
+    observations = keras.Input(shape)
     x = layer(observations)
+    x = keras.layers.Flatten()(x) if len(x.shape) > 2 else x
     values = keras.layers.Reshape(())(keras.layers.Dense(1)(x))
-    with pytest.raises(UserError, match="has no ONNX form here"):
-        write_onnx(keras.Model(observations, (keras.layers.Dense(2)(x), values)), tmp_path / "p.onnx", "logits", "p")
+    model = keras.Model(observations, (keras.layers.Dense(2)(x), values))
+    with pytest.raises(UserError, match=f"The layer '{layer.name}' .* has no ONNX form here"):
+        write_onnx(model, tmp_path / "p.onnx", "softmax", "probabilities")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("shape", [(5, 6, 3), (3, 5, 6)])
+def test_images_of_floats_are_written_in_their_own_order(shape, tmp_path):
+    import onnxruntime
+
+    from a2c.export.onnx_writer import write_onnx
+
+    rng = np.random.default_rng(0)
+    model = build_model(ModelConfig(name="mlp"), Box(-1, 1, shape, np.float32), 3, seed=0)
+    write_onnx(model, tmp_path / "p.onnx", "softmax", "probabilities")
+    observations = rng.normal(size=(4, *shape)).astype(np.float32)
+    found = onnxruntime.InferenceSession(tmp_path / "p.onnx").run(["value"], {"observations": observations})
+    np.testing.assert_allclose(found[0], model(observations)[1], rtol=1e-4, atol=1e-5)
+
+
+def own_network(observation_space, num_actions: int, *, seed: int, dtype: str) -> keras.Model:
+    """A layer that was never shown to be exact: only fast numerics train it, as under XLA."""
+    observations = keras.Input(observation_space.shape)
+    x = keras.layers.Dense(4, activation="gelu", dtype=dtype, name="mine")(observations)
+    values = keras.layers.Reshape((), dtype="float32")(keras.layers.Dense(1, dtype="float32")(x))
+    return keras.Model(observations, (keras.layers.Dense(num_actions, dtype="float32")(x), values))
+
+
+def test_a_network_that_was_trained_under_xla_is_exported(tmp_path):
+    config = small_config(
+        total_env_steps=32, env={"id": "CartPole-v1"}, runtime={"mode": "xla"}, logging={"trackers": []}
+    )
+    train(config, tmp_path / "run", model=own_network)
+    written = export(tmp_path / "run", out=tmp_path / "out", formats=["savedmodel"])
+    assert written.card["config"]["runtime"]["numerics"] == "auto"  # that of the training
 
 
 def test_without_onnx(capsys, pong, tmp_path, monkeypatch):

@@ -66,7 +66,7 @@ def agent_facts(saved: Saved, observation_space: Any, num_actions: int, shows: S
         "training": {
             **{name: counters[name] for name in ("env_steps", "frames", "updates", "episodes", "seconds")},
             "seed": config.seed,
-            "a2c": str(saved.meta.get("versions", {}).get("a2c", "unknown")),  # the version
+            "a2c": trained_with(saved).get("a2c", "unknown"),  # the version
             "return_of_the_last_games": sum(returns) / len(returns) if returns else None,
             "last_games": len(returns),
             **({"init_from": cut(saved.meta["init_from"])} if "init_from" in saved.meta else {}),
@@ -115,10 +115,16 @@ def origin_of(saved: Saved) -> dict[str, str]:
     return {name: cut(found[name]) for name in ("file", "sha256")}
 
 
+def trained_with(saved: Saved) -> dict[str, str]:
+    """The versions that trained an agent, as its checkpoint says; none if it does not."""
+    named = saved.meta.get("versions")
+    return {cut(name): cut(number) for name, number in named.items()} if isinstance(named, dict) else {}
+
+
 def evaluation_of(saved: Saved) -> dict[str, Any] | None:
     """A bundle's own result, else the last one for the checkpoint's step in its run's evaluations.jsonl, if any."""
     if facts := facts_of(saved):
-        return dict(facts["evaluation"])
+        return without_games(facts["evaluation"])
     found = None
     for result in logged(run_folder(saved.path) / "evaluations.jsonl"):
         if result["env_steps"] == saved.env_steps:
@@ -135,9 +141,11 @@ def markdown(card: Mapping[str, Any]) -> str:
     """The card as Markdown; its Python blocks run as they are, in the card's folder."""
     steps = f"{card['training']['env_steps']:,}"
     shows, outputs = next(iter(card["outputs"].items()))
+    trained, exported = _escaped(card["training"]["a2c"]), card["versions"]["a2c"]
+    by = f"a2c {trained}" if trained == exported else f"a2c {trained}, exported by a2c {exported}"
     sections = [
         f"# {_escaped(card['game'])}: a network after {steps} agent steps",
-        f"Trained by a2c {_escaped(card['training']['a2c'])}: {card['algorithm']}. Facts for programs: `card.json`.",
+        f"Trained by {by}: {card['algorithm']}. Facts for programs: `card.json`.",
         _table(_said(card["training"])),
         "## Evaluation",
         _evaluation_text(card["evaluation"]),
@@ -155,7 +163,7 @@ def markdown(card: Mapping[str, Any]) -> str:
         "Each file was loaded again and its outputs compared on observations of games the agent played.",
         _table({check["file"]: _check_text(check) for check in card["checks"]}, "file", "largest difference"),
         "## Files",
-        f"Licence: {card['licence']}. Made of `{card['checkpoint']['file']}` (SHA-256 {card['checkpoint']['sha256']}).",
+        f"Licence: {card['licence']}. {_origin_text(card['checkpoint'])}.",
         _table(card["files"], "file", "SHA-256"),
         "## Versions",
         _table(card["versions"]),
@@ -186,7 +194,7 @@ def bundle_markdown(card: Mapping[str, Any], commands: Sequence[str]) -> str:
         "## Observations",
         _table(_said(card["observation"])),
         "## Origin",
-        f"Made of `{card['checkpoint']['file']}` (SHA-256 {card['checkpoint']['sha256']}), with these versions:",
+        f"{_origin_text(card['checkpoint'])}, with these versions:",
         _table(_said(card["versions"])),
         "## config.yaml",
         f"```yaml\n{yaml.safe_dump(card['config'], sort_keys=False)}```",
@@ -268,6 +276,10 @@ def _evaluation_text(evaluation: Mapping[str, Any] | None) -> str:
     )
 
 
+def _origin_text(checkpoint: Mapping[str, str]) -> str:
+    return f"Made of {_escaped(checkpoint['file'])} (SHA-256 {_escaped(checkpoint['sha256'])})"
+
+
 def _actions_text(names: Sequence[str]) -> str:
     return ", ".join(f"{index} {name}" for index, name in enumerate(names)) + "."
 
@@ -300,7 +312,7 @@ def _table(rows: Mapping[str, Any], *headings: str) -> str:
 
 
 def _escaped(text: Any) -> str:
-    """A text that Markdown shows as it is: it may be a stranger's."""
+    """A text, which may be a stranger's, that ends no cell of a table, and that begins no tag, link or code."""
     return re.sub(r"[|`<\\]|(?<=\])\(", lambda sign: f"\\{sign[0]}", str(text))
 
 

@@ -26,6 +26,7 @@ from a2c.export.card import (
     evaluation_of,
     make_card,
     markdown,
+    trained_with,
     without_games,
 )
 from a2c.networks.model import build_model
@@ -155,8 +156,7 @@ def export_bundle(
     evaluation = evaluation_of(saved)
     if evaluation is None or not is_result(evaluation):
         evaluation = without_games(finite(asdict(evaluate(saved.path, env_id=env_id, warn=warn))))
-    made_with = saved.meta.get("versions")
-    facts |= {"evaluation": evaluation, "versions": made_with if isinstance(made_with, dict) else {}}
+    facts |= {"evaluation": evaluation, "versions": trained_with(saved)}
     uses = ("eval", "watch", "train --config config.yaml --init-from")
     card = bundle_markdown(facts, [command_for(use, Path("FILE"), config) for use in uses])
     write_bundle(file, saved, origin=facts["checkpoint"], evaluation=evaluation, card=card)
@@ -179,7 +179,8 @@ def _bundle_file(out: Path | None, saved: Saved) -> Path:
 def _to_play(config: Config) -> Config:
     """The configuration to play a few games; eager, as they are not worth a trace."""
     env = config.env.model_copy(update={"num_envs": NUM_ENVS})
-    runtime = config.runtime.model_copy(update={"mode": "eager"})
+    # fast numerics allow every layer, and TensorFlow rewrites graphs as in the programs that will load the SavedModel
+    runtime = config.runtime.model_copy(update={"mode": "eager", "numerics": "fast"})
     return config.model_copy(update={"env": env, "runtime": runtime})
 
 

@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from a2c.algorithms.policy import Head, Shown
 from a2c.config import UserError
-from a2c.networks.model import Bias, MaxPool, MotionConv2D, PixelsToFloats
+from a2c.networks.model import LINEAR, TANH, Bias, MaxPool, MotionConv2D, PixelsToFloats
 
 OPSET = 18  # of 2023; the first in which ReduceMean takes its axes as an input
 IR_VERSION = 8  # the matching file format
@@ -50,12 +50,22 @@ def write_onnx(model: keras.Model, path: Path, head: Head, shows: Shown) -> None
 
 
 def _is_plain(layer: keras.layers.Layer) -> bool:
-    """Whether a layer has the form that its writer writes: no activation of its own, and a bias if it is dense."""
-    if isinstance(layer, keras.layers.Activation):
-        return layer.activation in (keras.activations.tanh, keras.activations.linear)
-    if not isinstance(layer, keras.layers.Dense | keras.layers.Conv2D):
-        return True
-    return layer.activation is keras.activations.linear and layer.use_bias is isinstance(layer, keras.layers.Dense)
+    """Whether a layer has the form that its writer writes."""
+    match layer:
+        case keras.layers.Activation():
+            return layer.activation in (TANH, LINEAR)
+        case keras.layers.Dense():
+            return layer.activation is LINEAR and layer.use_bias and len(layer.input.shape) == 2
+        case keras.layers.Conv2D():
+            plain = layer.activation is LINEAR and not layer.use_bias
+            return plain and (layer.dilation_rate, layer.groups) == ((1, 1), 1)
+        case keras.layers.ReLU():
+            return (layer.max_value, layer.negative_slope, layer.threshold) == (None, 0, 0)
+        case keras.layers.Reshape():
+            return 4 not in (len(layer.input.shape), len(layer.output.shape))  # no image
+        case Bias():
+            return len(layer.input.shape) == 4
+    return True
 
 
 class _Graph:
@@ -98,13 +108,14 @@ class _Graph:
 
 
 def _input(graph: _Graph, layer: Any) -> str:
-    return graph.add("Cast", "observations", to=TensorProto.FLOAT)
+    x = graph.add("Cast", "observations", to=TensorProto.FLOAT)
+    return graph.add("Transpose", x, perm=TO_CHANNELS_FIRST) if len(layer.output.shape) == 4 else x
 
 
 def _pixels(graph: _Graph, layer: PixelsToFloats, x: str) -> str:
     _, height, _, channels = layer.input.shape
-    if height >= channels:  # the smaller outer axis is the channels
-        x = graph.add("Transpose", x, perm=TO_CHANNELS_FIRST)
+    if height < channels:  # the smaller outer axis is the channels: they were first already
+        x = graph.add("Transpose", x, perm=TO_CHANNELS_LAST)
     x = graph.add("Mul", x, graph.weight(1 / 255))
     if not layer.standardized:
         return x
@@ -144,7 +155,7 @@ def _dense(graph: _Graph, layer: keras.layers.Dense, x: str) -> str:
 
 
 def _activation(graph: _Graph, layer: keras.layers.Activation, x: str) -> str:
-    return graph.add("Tanh", x) if layer.activation is keras.activations.tanh else x
+    return graph.add("Tanh", x) if layer.activation is TANH else x
 
 
 def _softmax(graph: _Graph, shows: str, logits: str, value: str) -> None:

@@ -30,8 +30,8 @@ ALONE = (8.0, 4.0)  # inches, if there is only one
 
 def draw(panels: Sequence[Panel], axis: str, smoothing: int) -> Figure:
     """Draw panels over `AXES[axis]`, with one legend below all of them."""
-    columns = _columns(panels)
-    rows = -(-len(panels) // columns)
+    places = _places(panels)
+    rows, columns = np.max(places, axis=0) + 1
     legend = [Line2D([], [], label=plain(label), **style) for label, style in legend_entries(panels, smoothing)]
     wide, high = ALONE if len(panels) == 1 else (PANEL[0] * columns, PANEL[1] * rows)
     figure = Figure(figsize=(wide, high + 0.18 * (len(legend) + 2)), layout="constrained")
@@ -39,12 +39,12 @@ def draw(panels: Sequence[Panel], axis: str, smoothing: int) -> Figure:
     if len(games) == 1:
         figure.suptitle(plain(*games), fontsize=11)
     grid = figure.subplots(rows, columns, squeeze=False)
-    for axes, panel in zip(grid.flat, panels, strict=False):
-        _draw_panel(axes, panel, axis, smoothing)
+    for place, panel in zip(places, panels, strict=True):
+        _draw_panel(grid[place], panel, axis, smoothing)
         if len(games) > 1:
-            axes.set_title(plain(panel.env_id), fontsize=10)
-    for axes in grid.flat[len(panels) :]:
-        axes.set_axis_off()
+            grid[place].set_title(plain(panel.env_id), fontsize=10)
+    for place in {*np.ndindex(grid.shape)} - {*places}:
+        grid[place].set_axis_off()
     figure.legend(handles=legend, loc="outside lower center", fontsize=8, handlelength=4, frameon=False)
     return figure
 
@@ -122,11 +122,13 @@ def _plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray) else sorted(value, key=str)
 
 
-def _columns(panels: Sequence[Panel]) -> int:
-    games, quantities = ({getattr(panel, name) for panel in panels} for name in ("env_id", "quantity"))
+def _places(panels: Sequence[Panel]) -> list[tuple[int, int]]:
+    """The row and column of each panel. Of several games and quantities, each game is a row, each quantity a column."""
+    games, quantities = ([*dict.fromkeys(getattr(panel, name) for panel in panels)] for name in ("env_id", "quantity"))
     if len(games) > 1 and len(quantities) > 1:
-        return len(quantities)  # a row for each game
-    return min(len(panels), 2 if len(panels) <= 8 else 4)
+        return [(games.index(panel.env_id), quantities.index(panel.quantity)) for panel in panels]
+    columns = min(len(panels), 2 if len(panels) <= 8 else 4)
+    return [divmod(number, columns) for number in range(len(panels))]
 
 
 def _draw_panel(axes: Axes, panel: Panel, axis: str, smoothing: int) -> None:

@@ -151,13 +151,10 @@ def read_run(path: Path, warn: Callable[[str], None]) -> Run:
 
 
 def default_settings(given: Mapping[Any, Any]) -> dict[str, Any]:
-    """The defaults of all settings that a run has, under dotted keys; of an algorithm of a user's own, none of its."""
+    """The defaults of all settings that a run has, under dotted keys; of a user's own algorithm, its name only."""
     name = str(given.get("algorithm.name", DEFAULT))
-    own = (
-        {"algorithm": SECTIONS[name].model_validate({"name": name}).model_dump(mode="json")} if name in SECTIONS else {}
-    )
-    shared = {name: value for name, value in dump_config(Config()).items() if name != "algorithm"}
-    return dotted(shared | own)
+    own = SECTIONS[name].model_validate({"name": name}).model_dump(mode="json") if name in SECTIONS else {}
+    return dotted({**dump_config(Config()), "algorithm": {**own, "name": DEFAULT}})
 
 
 def _metrics(path: Path, warn: Callable[[str], None]) -> dict[str, FloatArray]:

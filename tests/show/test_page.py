@@ -14,7 +14,7 @@ import yaml
 from conftest import small_config
 from run_folders import evaluation, make_run
 
-from a2c.algorithms.sections import DQNSection
+from a2c.algorithms.sections import DEFAULT, DQNSection
 from a2c.config import dotted, dump_config, load_config, preset_names
 from a2c.run.training import train
 from a2c.show.commands import eval_command, train_command
@@ -122,11 +122,23 @@ def test_an_algorithm_is_compared_with_its_own_defaults(tmp_path):
     values["algorithm"]["target_update"] += 1
     (run / "config.yaml").write_text(yaml.safe_dump(values))
     page = make_page(read_runs([run]))
-    marked = re.findall(r'<tr class="changed"><th scope="row">algorithm\.([\w.]+) \*</th>', page)
-    defaults = DQNSection().model_dump(mode="json")
-    assert set(marked) == {key for key, value in defaults.items() if values["algorithm"][key] != value}
-    assert "target_update" in marked
-    assert "gae_lambda" not in page
+    row = r'<tr class="changed"><th scope="row">algorithm\.([\w.]+) \*</th><td>([^<]*)</td><td>([^<]*)</td>'
+    marked = {key: (value, default) for key, value, default in re.findall(row, page)}
+    defaults = {**DQNSection().model_dump(mode="json"), "name": DEFAULT}
+    assert marked.keys() == {key for key, value in defaults.items() if values["algorithm"][key] != value}
+    assert marked["name"] == ("dqn", "a2c")
+    assert marked["target_update"] == (str(defaults["target_update"] + 1), str(defaults["target_update"]))
+    assert not re.search("gae_lambda|entropy_coef", page)
+
+
+def test_of_an_algorithm_of_ones_own_no_default_is_known_but_that_of_its_name(tmp_path):
+    run = make_run(tmp_path / "r", RISE)
+    values = yaml.safe_load((run / "config.yaml").read_text())
+    (run / "config.yaml").write_text(yaml.safe_dump({**values, "algorithm": {"name": "mine:Own", "pace": 3}}))
+    text = page_of(run).text
+    assert "algorithm.name *mine:Owna2c\n" in text
+    assert "algorithm.pace *3-\n" in text
+    assert "gae_lambda" not in text
 
 
 def test_a_run_whose_wrappers_have_keys_of_two_kinds_is_shown(tmp_path):

@@ -191,6 +191,24 @@ def test_games_have_panels_of_their_own_and_quantities_too(tmp_path):
     assert [each.get_title() for each in axes[::7]] == ["Pong", "Breakout"]
 
 
+def test_games_with_other_quantities_have_a_row_each_and_a_column_for_each_quantity(tmp_path):
+    """Pong with an algorithm that has a policy loss, beside Breakout with one that has Q-values."""
+    pong, breakout = (make_run(tmp_path / name, RISE, env={"id": name}) for name in ("Pong", "Breakout"))
+    text = (breakout / "metrics.jsonl").read_text()
+    (breakout / "metrics.jsonl").write_text(text.replace("policy_loss", "q_value").replace("entropy", "td_error"))
+    panels = make_panels(read_runs([pong, breakout]), "all", "steps", 0)
+    figure = draw(panels, "steps", 0)
+    shown = [axes for axes in figure.axes if axes.axison]
+    assert (len(figure.axes), len(shown)) == (18, 14)  # two cells of each row are empty
+    columns: dict[str, set[int]] = {}
+    for axes in shown:
+        place = axes.get_subplotspec()
+        assert axes.get_title() == ["Pong", "Breakout"][place.rowspan.start]
+        columns.setdefault(axes.get_ylabel(), set()).add(place.colspan.start)
+    assert sorted(columns) == sorted({panel.label for panel in panels})
+    assert all(len(places) == 1 for places in columns.values())
+
+
 # --- how it is drawn --------------------------------------------------------------------------------------------------
 
 
