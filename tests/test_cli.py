@@ -36,6 +36,8 @@ NOT_THERE = {
     "train --run-dir .": ". holds other files; name another folder",
     "runs nowhere": "There is no folder nowhere; name one that holds runs",
     "train --env Pendulum-v1": "only a Discrete action space is allowed",
+    "compare --loop --only why": "--only would change nothing in --loop",
+    "compare a2c ppo --algorithm dqn": "--algorithm would change nothing in a comparison of algorithms",
 }
 NO_GAME = ["train --env Pongg", "bench --env Pongg", "compare --eager --env Catch --env Pongg"]
 

@@ -211,6 +211,14 @@ def test_one_that_raises_while_it_is_played_again_is_told_in_a_sentence(run_dir,
         train(config.model_copy(update={"total_env_steps": 128}), run_dir, resume=True)
 
 
+def test_one_that_cannot_be_started_again_is_the_users_mistake(run_dir, monkeypatch):
+    config = sick_config("none", total_env_steps=64)
+    train(config, run_dir)
+    monkeypatch.setattr(Sick, "reset", lambda self, seed=None, options=None: 1 / 0)
+    with pytest.raises(UserError, match=r"^The environment env\.id=SickNone-v0 cannot be started: ZeroDivisionError"):
+        train(config.model_copy(update={"total_env_steps": 128}), run_dir, resume=True)
+
+
 def test_a_replay_stays_until_the_next_checkpoint_if_environments_are_lost(run_dir, tmp_path, monkeypatch):
     """Then the run can still be resumed where its environments are what they were."""
     values = sick_config("none", total_env_steps=64).model_dump(mode="json")

@@ -18,7 +18,6 @@ import yaml
 from pydantic import TypeAdapter
 
 from a2c.algorithms.algorithm import build_algorithm
-from a2c.algorithms.sections import SECTIONS
 from a2c.analysis import switches as sw
 from a2c.analysis.arms import Arm, find_runs, plan_runs, train_planned
 from a2c.analysis.convergence import Convergence, converge, default_threshold
@@ -28,6 +27,7 @@ from a2c.analysis.results import open_folder, read_json
 from a2c.analysis.statistics import MIN_SEEDS
 from a2c.analysis.studies.bandit import LOSSES, BanditResult, compare_losses
 from a2c.analysis.studies.question import QuestionResult
+from a2c.analysis.targets import RUNS, is_algorithm, kind_of
 from a2c.config import Config, UserError, dump_config, env_slug, load_config, short_key
 from a2c.config.yaml_loader import load_yaml
 from a2c.envs import make_vec_env
@@ -39,7 +39,6 @@ FORCED = {"evaluation.episodes": 0, "logging.trackers": []}  # they cost time an
 DEFAULT = "catch-rmsprop"  # the preset of compare_modes
 PARTS = ("where", "why", "growth", "convergence")
 WHY_UPDATES = 5
-RUNS = "a comparison of runs"
 QUESTION_UPDATES = 5
 
 
@@ -163,26 +162,9 @@ def compare_targets(request: Request, targets: Sequence[str]) -> Comparison:
     return compare_arms(arms, request, "configs")
 
 
-def kind_of(targets: Sequence[str]) -> str:
-    """What targets are, in words."""
-    if any(map(_names_folder, targets)):
-        return RUNS
-    return "a comparison of algorithms" if any(map(_is_algorithm, targets)) else "a comparison of configurations"
-
-
-def _is_algorithm(target: str) -> bool:
-    return target in SECTIONS and not Path(target).is_file()
-
-
-def _names_folder(target: str) -> bool:
-    """Whether a target is a folder; one named like an algorithm only if it is a run: a checkout has a folder `a2c`."""
-    folder = Path(target)
-    return folder.is_dir() and (target not in SECTIONS or (folder / "config.yaml").is_file())
-
-
 def _target(request: Request, target: str, env: str | None) -> Config:
     """The configuration of a target: an algorithm's own recipe for a game, a preset, or a file."""
-    if _is_algorithm(target):
+    if is_algorithm(target):
         return request.load(env=env or "Catch", **{"algorithm.name": target})
     return request.load(config=target, env=env)
 

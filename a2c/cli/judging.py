@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Callable
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.table import Table
 
+from a2c.analysis.targets import ALGORITHMS, CONFIGURATIONS, RUNS, kind_of
 from a2c.cli.console import cell, out, progress_view, say, warn, wide
 from a2c.cli.options import (
     AlgorithmOption,
@@ -54,6 +56,9 @@ if TYPE_CHECKING:
     from a2c.evaluation.evaluate import EvalResult
 
 
+Result = TypeVar("Result")
+
+
 class ComparisonPart(StrEnum):  # typer does not support lists of Literal
     """A part of `compare --eager`."""
 
@@ -91,24 +96,13 @@ def eval_(
     evaluation, lookup = fast("a2c.evaluation.evaluate"), fast("a2c.run.lookup")
     runs = list(dict.fromkeys(run for path in paths for run in lookup.find_runs(path)))
     environment = {"env_id": env, "protocol": protocol}
-    defaults: dict[Path, int] = {}
+    # mistakes are found before the first game
+    defaults = _each(runs, paths, lambda run: evaluation.games_to_play(run, **environment))
 
-    def skip(run: Path, error: UserError, *, are_left: bool) -> None:
-        if run in paths or not are_left:
-            raise error
-        warn(f"{str(error).rstrip('.')}: {run} is skipped.")
+    def play(run: Path) -> EvalResult:
+        return _evaluate(evaluation, run, episodes or defaults[run], greedy=greedy, seed=seed, **environment)
 
-    for run in runs:  # mistakes are found before the first game
-        try:
-            defaults[run] = evaluation.games_to_play(run, **environment)
-        except UserError as error:
-            skip(run, error, are_left=bool(defaults) or run != runs[-1])
-    results: list[EvalResult] = []
-    for run, default in defaults.items():
-        try:
-            results.append(_evaluate(evaluation, run, episodes or default, greedy=greedy, seed=seed, **environment))
-        except UserError as error:
-            skip(run, error, are_left=bool(results) or run != [*defaults][-1])
+    results = [*_each([*defaults], paths, play).values()]
     alone = runs == paths and len(runs) == 1
     if alone:
         print_evaluation(results[0])
@@ -126,9 +120,9 @@ _USED = {  # the options of `compare`, by what is compared
     "--vary": _TRAINING,
     "--loop": {"seeds", "out_dir"},
     "--question": {"jobs", "cluster", "out_dir"},
-    "a comparison of configurations": _TRAINING - {"config"},
-    "a comparison of algorithms": _TRAINING - {"config", "algorithm"},
-    "a comparison of runs": {"threshold", "out_dir"},
+    CONFIGURATIONS: _TRAINING - {"config"},
+    ALGORITHMS: _TRAINING - {"config", "algorithm"},
+    RUNS: {"threshold", "out_dir"},
 }
 _ALL = set().union(*_USED.values())
 
@@ -157,10 +151,10 @@ def compare(
 ) -> None:
     """Compare ways of training over paired seeds; run it again to continue where it was stopped."""
     kind = _one_kind(eager, vary, loop, question, targets)
+    _check_options(context, kind_of(targets) if targets else kind)
     for env_id in env or ():
         check_env(env_id)
     comparing, report = fast("a2c.analysis.compare"), fast("a2c.analysis.report")
-    _check_options(context, comparing.kind_of(targets) if targets else kind)
     try:
         with place_of(cluster) as place:
             request = comparing.Request(
@@ -249,6 +243,19 @@ def _check_options(context: typer.Context, kind: str) -> None:
     sources = {option.opts[0]: context.get_parameter_source(str(option.name)) for option in options}
     if given := [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]:
         raise UserError(f"{' and '.join(given)} would change nothing in {kind}; leave that out.")
+
+
+def _each(runs: list[Path], named: list[Path], do: Callable[[Path], Result]) -> dict[Path, Result]:
+    """What a function returns for each run; one that fails is skipped, unless it was named itself or none is left."""
+    done: dict[Path, Result] = {}
+    for run in runs:
+        try:
+            done[run] = do(run)
+        except UserError as error:
+            if run in named or (run == runs[-1] and not done):
+                raise
+            warn(f"{str(error).rstrip('.')}: {run} is skipped.")
+    return done
 
 
 def _evaluate(evaluation: Any, run: Path, total: int, **options: Any) -> EvalResult:

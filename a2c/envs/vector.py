@@ -215,6 +215,8 @@ class VecEnv:
         self._log.load(actions, lengths)
         try:
             self._observations = self._replay()
+        except UserError:
+            raise
         except Exception as error:  # the environment's code may raise anything
             raise CrashError(
                 f"{self.name} raised {described(error)} while the actions of its running games were played again, so "

@@ -10,6 +10,10 @@ from importlib.metadata import version
 from pathlib import Path
 
 _CPUINFO = Path("/proc/cpuinfo")
+_MEMORY = (  # files of a cgroup, version 2 and 1: the limit, and what is used
+    ("memory.max", "memory.current"),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+)
 _NVIDIA, _DISPLAY = "0x10de", "0x03"  # PCI vendor, and prefix of the class of display controllers
 
 
@@ -62,7 +66,7 @@ def core_quota(cgroup: Path = Path("/sys/fs/cgroup")) -> float:
 
 def memory_limit(cgroup: Path = Path("/sys/fs/cgroup")) -> float:
     """The memory limit of a container in bytes (cgroup version 2 or 1), which physical memory ignores; inf if none."""
-    limits = [*_words(cgroup / "memory.max"), *_words(cgroup / "memory/memory.limit_in_bytes")]
+    limits = [word for limit, _ in _MEMORY for word in _words(cgroup / limit)]
     return min((float(limit) for limit in limits if limit != "max"), default=math.inf)
 
 
@@ -71,7 +75,7 @@ def free_memory(cgroup: Path = Path("/sys/fs/cgroup")) -> int | None:
     meminfo = Path("/proc/meminfo")
     lines = meminfo.read_text().splitlines() if meminfo.exists() else []
     free = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")]
-    for names in (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")):
+    for names in _MEMORY:
         pair = zip(*(_words(cgroup / name) for name in names), strict=False)  # none if a file is missing
         free += [max(int(limit) - int(used), 0) for limit, used in pair if limit != "max"]
     return min(free, default=None)

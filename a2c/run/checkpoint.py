@@ -212,7 +212,8 @@ class Checkpoints:
             lost = self.collector.restore(saved.group(_group(self.replicas.index)))
             if self.segments is not None and not lost:  # else its last row would run on into another game
                 self.segments.memory.restore(saved.group("memory"))
-                self.segments.restore(saved.group("segments") or as_arrays(saved.meta["memory"]))  # of before
+                # an older checkpoint has the list in its header
+                self.segments.restore(saved.group("segments") or as_arrays(saved.meta["memory"]))
         except (KeyError, ValueError, TypeError, OverflowError, IndexError) as error:
             raise UserError(f"{saved.path} is not a whole checkpoint: {error!r}.") from None
         if self.replicas.is_chief:

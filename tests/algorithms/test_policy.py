@@ -146,7 +146,7 @@ def test_the_actors_of_a3c_hold_too():
     assert 24 < np.all(explored == explored[0], axis=0).sum() < 80
 
 
-@pytest.mark.parametrize(("name", "more"), [("a2c", {}), ("ppo", {"num_minibatches": 5})])
+@pytest.mark.parametrize(("name", "more"), [("a2c", {}), ("a3c", {}), ("ppo", {"num_minibatches": 5})])
 def test_exploring_holds_and_acting_does_not(name, more):
     policy, x = preferring(name=name, noise_hold=1000, **more), np.repeat(observations(1), 400, axis=0)
     seeds = [np.array([7, t], np.int64) for t in range(60)]

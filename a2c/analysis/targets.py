@@ -1,0 +1,28 @@
+"""What a user may name to `a2c compare`: algorithms, configurations, or run folders. No TensorFlow here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from a2c.algorithms.sections import SECTIONS
+
+RUNS, ALGORITHMS, CONFIGURATIONS = (f"a comparison of {what}" for what in ("runs", "algorithms", "configurations"))
+
+
+def kind_of(targets: Sequence[str]) -> str:
+    """RUNS if one is a folder, else ALGORITHMS if one is the name of an algorithm, else CONFIGURATIONS."""
+    if any(map(_names_folder, targets)):
+        return RUNS
+    return ALGORITHMS if any(map(is_algorithm, targets)) else CONFIGURATIONS
+
+
+def is_algorithm(target: str) -> bool:
+    """Whether a target that is no run folder means an algorithm's own recipe."""
+    return target in SECTIONS and not Path(target).is_file()
+
+
+def _names_folder(target: str) -> bool:
+    """Whether a target is a folder; one named like an algorithm only if it is a run: a checkout has a folder `a2c`."""
+    folder = Path(target)
+    return folder.is_dir() and (target not in SECTIONS or (folder / "config.yaml").is_file())
