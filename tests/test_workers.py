@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from killing import assert_same_run, last_env_steps, read_lines, timeless
 from test_faults import sick_config
-from workers import read_learned, session, some_hosts, write_settings
+from workers import PATIENCE, Workers, read_learned, session, some_hosts, write_settings
 
 from a2c.config import dump_config
 from a2c.run.archive import read_archive
@@ -133,7 +133,7 @@ def assert_ends_as_undisturbed(
     with some_hosts(2) as hosts:
         for number, (victim, kind) in enumerate(kills):
             with session(hosts, [cut] * 2, "--auto-resume") as workers:
-                wait_for_steps(metrics, (number + rng.random()) / len(kills) * 0.9 * env_steps)
+                wait_for_steps(workers, metrics, (number + rng.random()) / len(kills) * 0.9 * env_steps)
                 time.sleep(rng.uniform(0, 0.3))
                 os.kill(workers.processes[victim].pid, kind)
                 began = time.monotonic()
@@ -163,7 +163,7 @@ def test_the_end_of_a_worker_is_heard_while_the_chief_plays_an_evaluation(tmp_pa
     settings = write_settings(tmp_path, "run", catch(4, env_steps=1_000_000, evaluation=long))
     metrics = tmp_path / "run" / "metrics.jsonl"
     with some_hosts(2) as hosts, session(hosts, [settings] * 2) as workers:
-        wait_for_steps(metrics, 2_900)
+        wait_for_steps(workers, metrics, 2_900)
         steps = -1
         while steps != (steps := last_env_steps(metrics)):  # it has stopped to train
             time.sleep(2)
@@ -201,9 +201,10 @@ def test_a_longer_run_goes_on_where_the_others_do_not_see_the_folder(tmp_path):
     assert not (tmp_path / "1" / "run").exists()
 
 
-def wait_for_steps(metrics: Path, target: float) -> None:
-    deadline = time.monotonic() + 120
+def wait_for_steps(workers: Workers, metrics: Path, target: float) -> None:
+    deadline = time.monotonic() + PATIENCE
     while not metrics.exists() or last_env_steps(metrics) < target:
+        assert all(each.poll() is None for each in workers.processes), (workers.said(0), workers.said(1))
         assert time.monotonic() < deadline, "never got there"
         time.sleep(0.02)
 
@@ -212,7 +213,7 @@ def test_a_worker_that_is_unplugged_is_missed(tmp_path):
     """No system answers for it any more, so that only its silence tells. It ends as well: it has lost the others."""
     settings = write_settings(tmp_path, "run", catch(4, env_steps=10_000_000))
     with some_hosts(2) as hosts, session(hosts, [settings] * 2) as workers:
-        wait_for_steps(tmp_path / "run" / "metrics.jsonl", 1)
+        wait_for_steps(workers, tmp_path / "run" / "metrics.jsonl", 1)
         if hosts.are_apart:
             hosts.unplug(1)
         else:

@@ -255,7 +255,7 @@ class EvaluationConfig(Section):
 
     every_env_steps: NonNegativeInt = 0
     """Agent steps between two evaluations; 0 = only at the end."""
-    episodes: Annotated[int, Field(ge=0, le=10_000), NUMBER] = 0
+    episodes: Annotated[int, Field(ge=0, le=1_000_000), NUMBER] = 0
     """Whole games of an evaluation; 0 = no evaluations."""
     greedy: bool = False
     """Take the most probable action; the published A2C scores are of the sampled policy."""
