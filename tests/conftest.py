@@ -121,8 +121,9 @@ def run_config(
 
 
 def heed_sigint() -> None:
-    """For new processes: where the tests run in the background of a shell, SIGINT is ignored from birth."""
+    """For new processes: if the tests run in the background of a shell, SIGINT is ignored, under nohup SIGHUP too."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def press_ctrl_c(

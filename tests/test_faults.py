@@ -470,7 +470,12 @@ def test_steps_beyond_what_can_be_counted_are_refused_before_anything_is_written
 
 def started(*command: object, **options) -> subprocess.Popen:
     return subprocess.Popen(
-        [str(word) for word in command], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options
+        [str(word) for word in command],
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONFAULTHANDLER": "1"},  # says where it was, should it crash
+        **options,
     )
 
 
@@ -501,8 +506,7 @@ def test_a_signal_saves_and_tells_how_to_go_on(run_dir, number):
     wait_for(lambda: has_lines(run_dir), process)
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
-    assert process.returncode == 128 + number
-    assert err == ""
+    assert (process.returncode, err) == (128 + number, "")
     if number != signal.SIGHUP:  # then nobody reads it
         assert out.splitlines()[-1] == f"  a2c resume {run_dir}"
     assert find_checkpoint(run_dir).env_steps >= lines(run_dir)[-1]["env_steps"] > 0

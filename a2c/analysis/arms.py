@@ -95,7 +95,7 @@ def _training_job(plan: Planned, logs: Path) -> Job:
     where = ("--run-dir", str(run.folder), "--resume", "--quiet")
     return Job(
         name=f"{run.arm}, {run.env}, seed {run.seed}",
-        command=(sys.executable, "-m", "a2c", "train", *how, *where),
+        command=(sys.executable, "-P", "-m", "a2c", "train", *how, *where),
         log=logs / f"{run.folder.name}.log",
         is_done=lambda: is_finished(run.folder, total),
     )

@@ -284,7 +284,7 @@ def _task_job(folder: Path, task: str, off: tuple[str, ...], updates: int) -> Jo
     files = (str(folder / "config.yaml"), str(folder / "rollouts.npz"), str(output))
     return Job(
         name=output.stem,
-        command=(sys.executable, "-m", "a2c.analysis.worker", task, *files, str(updates), *off),
+        command=(sys.executable, "-P", "-m", "a2c.analysis.worker", task, *files, str(updates), *off),
         log=folder / "logs" / f"{output.stem}.log",
         is_done=lambda: read_json(output) is not None,
         environment={"TF_CPP_MIN_LOG_LEVEL": "3", **sw.environment(off)},

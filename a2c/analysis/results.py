@@ -45,20 +45,22 @@ def open_folder(folder: Path | None, noun: str, name: str, what: dict[str, Any])
     if not isinstance(begun, dict):
         raise UserError(f"{file} is damaged; delete {folder}, or choose another --out.")
     if begun.get("what") != what:
-        other = _difference(begun.get("what"), what)
+        other = difference(begun.get("what"), what)
         raise UserError(f"{folder} holds another {noun}: {other}; choose another --out.")
     if begun.get("versions") != versions():
         raise UserError(f"{folder} was begun with other versions (see its {file.name}); choose another --out.")
     return folder
 
 
-def _difference(old: Any, new: Any, key: str = "") -> str:
-    """The first value that differs, by its dotted key."""
+def difference(old: Any, new: Any, key: str = "") -> str:
+    """The first value that differs, by its dotted key; empty if none does."""
+    if old == new:
+        return ""
     if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         old, new = dict(enumerate(old)), dict(enumerate(new))
     if isinstance(old, dict) and isinstance(new, dict):
         first = next((each for each in (*new, *old) if old.get(each) != new.get(each)), "")
-        return _difference(old.get(first), new.get(first), f"{key}.{first}".lstrip("."))
+        return difference(old.get(first), new.get(first), f"{key}.{first}".lstrip("."))
     return f"{key} is {shown(old)} there and {shown(new)} here"
 
 

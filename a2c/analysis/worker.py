@@ -62,6 +62,7 @@ def _algorithm(config: Config, rollout: Rollout, mode: str) -> Algorithm:
 
 
 if __name__ == "__main__":
+    sys.path.append(str(Path.cwd()))  # so that module:Id-v0 finds a module of the current folder
     try:
         main(*sys.argv[1:])
     except UserError as error:

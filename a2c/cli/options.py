@@ -112,7 +112,9 @@ Greedy = Annotated[
 EvaluationSeed = Annotated[
     int | None, typer.Option("--seed", min=0, max=2**63 - 1, help="Of games and draws. Default: the run's own.")
 ]
-Episodes = Annotated[int | None, typer.Option(min=1, help="Whole games to play. Default: the run's own, else 20.")]
+Episodes = Annotated[
+    int | None, typer.Option(min=1, max=1_000_000, help="Whole games to play. Default: the run's own, else 20.")
+]
 
 
 Jobs = Annotated[int | None, typer.Option(min=1, max=1024, help="Processes at a time. Default: the cores.")]

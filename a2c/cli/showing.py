@@ -225,7 +225,7 @@ def watch(
     episode: Annotated[
         Literal["best", "worst", "median"], typer.Option(help="Which of the games, by its score.")
     ] = "median",
-    episodes: Annotated[int, typer.Option(min=1, help="Whole games to choose from.")] = 5,
+    episodes: Annotated[int, typer.Option(min=1, max=1_000_000, help="Whole games to choose from.")] = 5,
     greedy: Greedy = None,
     seed: EvaluationSeed = None,
     saliency: Annotated[

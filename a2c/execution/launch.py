@@ -19,7 +19,7 @@ from a2c.execution.cluster import LAUNCHED, listen
 
 POLL_SECONDS = 0.1
 GRACE_SECONDS = 60.0  # for the others to learn from TensorFlow that a worker has failed
-OURSELVES = (sys.executable, "-m", "a2c")
+OURSELVES = (sys.executable, "-P", "-m", "a2c")  # -P: no module of the current folder hides another
 
 
 class Worker:

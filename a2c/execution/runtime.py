@@ -46,7 +46,7 @@ def setup(config: RuntimeConfig, *, parts: int = 1, warn: Callable[[str], None] 
             there = tf.config.threading.get_intra_op_parallelism_threads()
             late = (
                 f"runtime.threads={config.threads} comes too late: TensorFlow runs here already, with "
-                f"{there or 'as many threads as cores'} for an operation, where this run has {threads or 'that many'}"
+                f"{_threads(there)} for an operation, and this run has {_threads(threads)}"
             )
             if warn is None and config.threads:
                 raise UserError(f"{late}; use a new process.") from None
@@ -56,6 +56,10 @@ def setup(config: RuntimeConfig, *, parts: int = 1, warn: Callable[[str], None] 
         tf.config.threading.set_inter_op_parallelism_threads(parts)
     rewrite = not is_exact(config)
     tf.config.optimizer.set_experimental_options(dict.fromkeys(INEXACT_PASSES, rewrite))
+
+
+def _threads(number: int) -> str:
+    return f"{number} thread{'s' * (number > 1)}" if number else "as many threads as cores"
 
 
 def parts_of(config: Config) -> int:

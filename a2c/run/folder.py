@@ -123,9 +123,11 @@ def saving(run_dir: Path, config: Config) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if not run_dir.is_dir():
+            raise UserError(f"{run_dir} was deleted or moved during the run, which is stopped.") from None
         raise UserError(
             f"A file of {run_dir} cannot be written ({error.strerror}): the run is stopped, and whole up to its last "
-            f"checkpoint. Make room, then resume with `{resume_command(run_dir, config)}`."
+            f"checkpoint. Mend that, then resume with `{resume_command(run_dir, config)}`."
         ) from None
 
 

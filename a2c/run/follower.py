@@ -103,7 +103,7 @@ class Follower:
             task = Task(name, str(run_dir.absolute()), tracked_id(run_dir), dump_config(config), metrics, evaluations)
             with reopen(self.log, append=True) as log:
                 self.process = subprocess.Popen(
-                    [sys.executable, "-m", "a2c.run.trackers"],
+                    [sys.executable, "-P", "-m", "a2c.run.trackers"],
                     stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=log,

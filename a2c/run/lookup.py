@@ -113,4 +113,5 @@ def resume_command(run_dir: Path, config: Config) -> str:
 def command_for(command: str, run_dir: Path, config: Config) -> str:
     """A command on a run as it is typed, naming the user's own code if the run has any."""
     own = naming(config.env.id, config.algorithm.name, config.model.name, config.env.wrappers)
-    return f"a2c {command} {shlex.join([str(run_dir), *own])}"
+    folder = f"./{run_dir}" if str(run_dir).startswith("-") else str(run_dir)  # else it would pass for an option
+    return f"a2c {command} {shlex.join([folder, *own])}"

@@ -26,8 +26,9 @@ class InProcess(Place):
         if len(self.names) == self.stop_before:
             raise KeyboardInterrupt
         self.names.append(job.name)
-        python, option, module, *words = job.command
-        assert (python, option) == (sys.executable, "-m")
+        python, *options, module = job.command[:4]
+        words = job.command[4:]
+        assert (python, options) == (sys.executable, ["-P", "-m"])
         with (
             pytest.MonkeyPatch.context() as patch,
             job.log.open("w") as log,

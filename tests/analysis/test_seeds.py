@@ -32,8 +32,21 @@ def test_each_seed_is_trained_as_alone_and_what_is_finished_is_not_trained_again
     assert place.names == ["seed, Catch, seed 3", "seed, Catch, seed 4"]
     train(config.model_copy(update={"seed": 4}), tmp_path / "alone")
     assert_same_checkpoints(tmp_path / "alone/checkpoints", folder / "runs/seed-s4/checkpoints")
+    other = small_config(env={"id": "Catch"}, logging={"trackers": []}, algorithm={"name": "ppo"})
+    with pytest.raises(UserError, match=r"holds runs of other settings: algorithm\.name is 'a2c' there and 'ppo' here"):
+        train_seeds(other, range(3, 5), folder, jobs=1, place=place, view=View())
     with pytest.raises(UserError, match="is a run itself"):
         train_seeds(config, range(2), tmp_path / "alone", jobs=1, place=place, view=View())
+
+
+@pytest.mark.integration
+def test_a_module_of_the_current_folder_hides_no_other_in_the_processes_of_seeds_and_launch(tmp_path):
+    (tmp_path / "yaml.py").write_text("raise ImportError('not this one')\n")
+    script = str(Path(sys.executable).with_name("a2c"))
+    for command in (["train", "--seeds", "1"], ["launch", "--workers", "1", "--", "train"]):
+        words = [script, *command, *SMALL, "--steps", "320", "--run-dir", command[0]]
+        done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, timeout=300)
+        assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.integration
