@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -25,9 +26,10 @@ from a2c.evaluation.evaluate import evaluate
 from a2c.run.archive import read_archive, write_archive
 from a2c.run.callbacks import Callback
 from a2c.run.checkpoint import read_checkpoint, step_files
+from a2c.run.folder import saving
 from a2c.run.incident import KEPT, SKIPPED_IN_A_ROW
 from a2c.run.lock import FolderLock
-from a2c.run.lookup import find_checkpoint, find_runs
+from a2c.run.lookup import command_for, find_checkpoint, find_runs
 from a2c.run.progress import Progress
 from a2c.run.signals import StopSignal
 from a2c.run.training import train
@@ -217,6 +219,16 @@ def test_one_that_cannot_be_started_again_is_the_users_mistake(run_dir, monkeypa
     monkeypatch.setattr(Sick, "reset", lambda self, seed=None, options=None: 1 / 0)
     with pytest.raises(UserError, match=r"^The environment env\.id=SickNone-v0 cannot be started: ZeroDivisionError"):
         train(config.model_copy(update={"total_env_steps": 128}), run_dir, resume=True)
+
+
+def test_what_is_said_of_a_folder_that_is_gone_or_begins_with_a_dash_can_be_done(tmp_path):
+    gone = tmp_path / "gone"
+    with (
+        pytest.raises(UserError, match=rf"^{re.escape(str(gone))} was deleted or moved"),
+        saving(gone, sick_config("none")),
+    ):
+        raise OSError(errno.ENOENT, "No such file or directory")
+    assert command_for("eval", Path("-x"), small_config()) == "a2c eval ./-x"
 
 
 def test_a_replay_stays_until_the_next_checkpoint_if_environments_are_lost(run_dir, tmp_path, monkeypatch):

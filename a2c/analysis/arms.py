@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ import yaml
 
 from a2c.analysis.jobs import Job, Place, run_jobs
 from a2c.config import Config, UserError, build_config, dotted, dump_config, env_slug, read_config_file, short_key
+from a2c.execution.processes import own_command
 from a2c.reading import read_end
 from a2c.run.checkpoint import step_file
 from a2c.run.files import make_folders, write_atomically
@@ -95,7 +95,7 @@ def _training_job(plan: Planned, logs: Path) -> Job:
     where = ("--run-dir", str(run.folder), "--resume", "--quiet")
     return Job(
         name=f"{run.arm}, {run.env}, seed {run.seed}",
-        command=(sys.executable, "-P", "-m", "a2c", "train", *how, *where),
+        command=(*own_command("a2c"), "train", *how, *where),
         log=logs / f"{run.folder.name}.log",
         is_done=lambda: is_finished(run.folder, total),
     )

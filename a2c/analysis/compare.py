@@ -7,7 +7,6 @@ Everything is written to one folder: `comparison.json` (what is compared), `part
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -31,6 +30,7 @@ from a2c.analysis.targets import RUNS, is_algorithm, kind_of
 from a2c.config import Config, UserError, dump_config, env_slug, load_config, short_key
 from a2c.config.yaml_loader import load_yaml
 from a2c.envs import make_vec_env
+from a2c.execution.processes import own_command
 from a2c.execution.runtime import INEXACT_PASSES
 from a2c.run.files import make_folder, remove, write_atomically
 from a2c.run.view import View
@@ -284,7 +284,7 @@ def _task_job(folder: Path, task: str, off: tuple[str, ...], updates: int) -> Jo
     files = (str(folder / "config.yaml"), str(folder / "rollouts.npz"), str(output))
     return Job(
         name=output.stem,
-        command=(sys.executable, "-P", "-m", "a2c.analysis.worker", task, *files, str(updates), *off),
+        command=(*own_command("a2c.analysis.worker"), task, *files, str(updates), *off),
         log=folder / "logs" / f"{output.stem}.log",
         is_done=lambda: read_json(output) is not None,
         environment={"TF_CPP_MIN_LOG_LEVEL": "3", **sw.environment(off)},

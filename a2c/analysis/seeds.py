@@ -9,8 +9,9 @@ from typing import Any
 from a2c.analysis.arms import Arm, last_record, plan_runs, train_planned
 from a2c.analysis.jobs import Place
 from a2c.analysis.results import difference
-from a2c.config import Config, UserError, dump_config, read_config_file
+from a2c.config import Config, UserError, dotted, dump_config, read_config_file
 from a2c.run.files import make_folder
+from a2c.run.folder import FREE_KEYS
 from a2c.run.view import View
 
 
@@ -45,18 +46,18 @@ def train_seeds(config: Config, seeds: range, folder: Path, *, jobs: int, place:
         raise UserError(f"{folder} is a run itself; with --seeds, --run-dir is a folder for runs: name another.")
     make_folder(folder)
     planned = plan_runs([Arm("seed", config)], seeds, folder)
-    if (begun := planned[0].file).exists() and (
-        other := difference(_same(read_config_file(begun)), _same(dump_config(config)))
-    ):
-        raise UserError(f"{folder} holds runs of other settings: {other}; choose another --run-dir.")
+    if (begun := planned[0].file).exists():
+        other = difference(_fixed(read_config_file(begun)), _fixed(dump_config(config)))
+        if other:
+            raise UserError(f"{folder} holds runs of other settings: {other}; choose another --run-dir.")
     with view.part("training", config.total_env_steps * len(seeds)) as part:
         train_planned(planned, folder, jobs=jobs, place=place, part=part)
     return [_result(plan.run.seed, plan.run.folder) for plan in planned]
 
 
-def _same(values: dict[str, Any]) -> dict[str, Any]:
-    """The settings that all runs of a folder share; they can be made longer."""
-    return {key: value for key, value in values.items() if key not in ("seed", "total_env_steps")}
+def _fixed(values: dict[str, Any]) -> dict[str, Any]:
+    """The settings, by dotted keys, that all runs of a folder share however often they are resumed."""
+    return {key: value for key, value in dotted(values).items() if key not in (*FREE_KEYS, "seed")}
 
 
 def _result(seed: int, run_dir: Path) -> SeedResult:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from a2c.algorithms.sections import SECTIONS, STRONGEST
-from a2c.config import UserError, keys_of_all_algorithms, preset_names, shown
+from a2c.config import MOST_GAMES, UserError, keys_of_all_algorithms, preset_names, shown
 from a2c.extensions import is_extension, trust
 from a2c.games import TOYS, game_names
 from a2c.run.files import try_writing
@@ -113,7 +113,7 @@ EvaluationSeed = Annotated[
     int | None, typer.Option("--seed", min=0, max=2**63 - 1, help="Of games and draws. Default: the run's own.")
 ]
 Episodes = Annotated[
-    int | None, typer.Option(min=1, max=1_000_000, help="Whole games to play. Default: the run's own, else 20.")
+    int | None, typer.Option(min=1, max=MOST_GAMES, help="Whole games to play. Default: the run's own, else 20.")
 ]
 
 

@@ -26,7 +26,7 @@ from a2c.cli.options import (
     check_target,
     trust_named,
 )
-from a2c.config import UserError
+from a2c.config import MOST_GAMES, UserError
 from a2c.quiet import fast
 from a2c.run.files import check_exists
 
@@ -225,7 +225,7 @@ def watch(
     episode: Annotated[
         Literal["best", "worst", "median"], typer.Option(help="Which of the games, by its score.")
     ] = "median",
-    episodes: Annotated[int, typer.Option(min=1, max=1_000_000, help="Whole games to choose from.")] = 5,
+    episodes: Annotated[int, typer.Option(min=1, max=MOST_GAMES, help="Whole games to choose from.")] = 5,
     greedy: Greedy = None,
     seed: EvaluationSeed = None,
     saliency: Annotated[

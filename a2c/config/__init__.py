@@ -13,6 +13,7 @@ from a2c.config.loading import (
 )
 from a2c.config.messages import cut, nearest, printable, printable_lines, short_key, shown
 from a2c.config.schema import (
+    MOST_GAMES,
     CheckpointConfig,
     Config,
     EnvConfig,
@@ -36,6 +37,7 @@ from a2c.config.types import CrashError, UserError
 
 __all__ = [
     "CHANGES",
+    "MOST_GAMES",
     "SCHEMA",
     "CheckpointConfig",
     "Config",

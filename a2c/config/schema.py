@@ -28,6 +28,7 @@ from a2c.games import atari_game, canonical_id, gymnasium_id, is_ram_id
 
 WrapperEntry = Text | dict[Text, dict[Text, JsonValue]]
 MOST_WRAPPERS = 16
+MOST_GAMES = 1_000_000  # of an evaluation
 
 
 def _wrapper(entry: WrapperEntry) -> WrapperEntry:
@@ -255,7 +256,7 @@ class EvaluationConfig(Section):
 
     every_env_steps: NonNegativeInt = 0
     """Agent steps between two evaluations; 0 = only at the end."""
-    episodes: Annotated[int, Field(ge=0, le=1_000_000), NUMBER] = 0
+    episodes: Annotated[int, Field(ge=0, le=MOST_GAMES), NUMBER] = 0
     """Whole games of an evaluation; 0 = no evaluations."""
     greedy: bool = False
     """Take the most probable action; the published A2C scores are of the sampled policy."""

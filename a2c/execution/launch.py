@@ -7,7 +7,6 @@ import math
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -16,10 +15,11 @@ from types import FrameType
 from typing import IO
 
 from a2c.execution.cluster import LAUNCHED, listen
+from a2c.execution.processes import own_command
 
 POLL_SECONDS = 0.1
 GRACE_SECONDS = 60.0  # for the others to learn from TensorFlow that a worker has failed
-OURSELVES = (sys.executable, "-P", "-m", "a2c")  # -P: no module of the current folder hides another
+OURSELVES = own_command("a2c")
 
 
 class Worker:

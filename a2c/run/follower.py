@@ -12,7 +12,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from importlib.util import find_spec
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from a2c.config import Config, UserError, cut, dump_config
+from a2c.execution.processes import own_command
 from a2c.reading import read_bytes, read_end
 from a2c.run.files import reopen, write_atomically
 
@@ -103,7 +103,7 @@ class Follower:
             task = Task(name, str(run_dir.absolute()), tracked_id(run_dir), dump_config(config), metrics, evaluations)
             with reopen(self.log, append=True) as log:
                 self.process = subprocess.Popen(
-                    [sys.executable, "-P", "-m", "a2c.run.trackers"],
+                    own_command("a2c.run.trackers"),
                     stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=log,

@@ -26,9 +26,8 @@ class InProcess(Place):
         if len(self.names) == self.stop_before:
             raise KeyboardInterrupt
         self.names.append(job.name)
-        python, *options, module = job.command[:4]
-        words = job.command[4:]
-        assert (python, options) == (sys.executable, ["-P", "-m"])
+        python, safe_path, option, module, *words = job.command
+        assert (python, safe_path, option) == (sys.executable, "-P", "-m")
         with (
             pytest.MonkeyPatch.context() as patch,
             job.log.open("w") as log,

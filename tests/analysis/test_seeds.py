@@ -32,6 +32,8 @@ def test_each_seed_is_trained_as_alone_and_what_is_finished_is_not_trained_again
     assert place.names == ["seed, Catch, seed 3", "seed, Catch, seed 4"]
     train(config.model_copy(update={"seed": 4}), tmp_path / "alone")
     assert_same_checkpoints(tmp_path / "alone/checkpoints", folder / "runs/seed-s4/checkpoints")
+    free = small_config(env={"id": "Catch"}, logging={"trackers": ["tensorboard"]})  # may change, as on resume
+    assert train_seeds(free, range(3, 5), folder, jobs=1, place=place, view=View()) == found
     other = small_config(env={"id": "Catch"}, logging={"trackers": []}, algorithm={"name": "ppo"})
     with pytest.raises(UserError, match=r"holds runs of other settings: algorithm\.name is 'a2c' there and 'ppo' here"):
         train_seeds(other, range(3, 5), folder, jobs=1, place=place, view=View())
