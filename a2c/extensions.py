@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from a2c.config.types import UserError
+from a2c.quiet import quietly
 
 TRUSTED = "A2C_TRUST"  # an environment variable, so that the processes of a comparison or a cluster trust it too
 _given: dict[str, Any] = {}
@@ -93,6 +94,8 @@ def find_extension(name: str, option: str) -> Any:
     module, _, attribute = name.partition(":")
     if not all(part.isidentifier() for part in (*module.split("."), attribute)):
         raise UserError(f"--{option} {name} is not of the form module:name, for example examples.network:build.")
+    if option in ("algorithm", "model"):
+        quietly("tensorflow")  # which their modules import
     try:
         imported = importlib.import_module(module)
     except (Exception, SystemExit) as error:  # the user's module may raise anything

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import small_config
+from conftest import heed_sigint, small_config
 
 import a2c
 from a2c.algorithms.algorithm import Update
@@ -36,6 +36,7 @@ NOT_THERE = {
     "train --run-dir .": ". holds other files; name another folder",
     "runs nowhere": "There is no folder nowhere; name one that holds runs",
     "train --env Pendulum-v1": "only a Discrete action space is allowed",
+    f"tune --env Catch --seed {2**63 - 1} --judge-seeds 1": f"seed={2**63} is not allowed",
     "compare --loop --only why": "--only would change nothing in --loop",
     "compare a2c ppo --algorithm dqn": "--algorithm would change nothing in a comparison of algorithms",
 }
@@ -325,6 +326,24 @@ def test_train_resume_goes_on_and_refuses_another_configuration(run_cli, tmp_pat
     same = run_cli(*settings, cwd=tmp_path)
     assert same.returncode == 0, same.stderr
     assert "resuming r to 240 steps" in same.stdout
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_stream_that_the_shell_has_closed_changes_no_exit_code(closed, tmp_path):
+    for words, code in (("envs", 0), ("eval nowhere", 2)):
+        command = f"exec {sys.executable} -m a2c {words} {closed}"
+        done = subprocess.run(command, shell=True, capture_output=True, text=True, cwd=tmp_path, timeout=60)
+        assert done.returncode == code
+        assert "Traceback" not in done.stderr
+
+
+def test_ctrl_c_while_it_is_being_imported_prints_nothing(tmp_path):
+    (tmp_path / "rich").mkdir()  # a library that the command line imports
+    (tmp_path / "rich/__init__.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGINT)")
+    command = [sys.executable, "-m", "a2c", "envs"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, env=environment, preexec_fn=heed_sigint, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b"")
 
 
 def test_a_folder_that_was_deleted_is_told(tmp_path):

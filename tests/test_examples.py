@@ -164,6 +164,53 @@ def test_a_name_that_is_no_algorithm_is_told(name, run_cli):
     assert WRONG[name] in ended.stderr
 
 
+UNFINISHED = """
+from reinforce import AlgorithmSection, Reinforce
+
+class NoTitle(Reinforce):
+    class Section(AlgorithmSection):
+        METRICS = ()
+
+class NoMetrics(Reinforce):
+    class Section(AlgorithmSection):
+        TITLE = "mine"
+
+class Names(Reinforce):
+    class Section(NoMetrics.Section):
+        METRICS = ("policy_loss",)
+
+class NoParts(Reinforce):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        del self.parts, self.steps
+
+class NoModel(Reinforce):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.variables = {"network": self.variables["model"]}
+"""
+INCOMPLETE = {
+    "NoTitle": "unfinished:NoTitle: its Section needs a TITLE, the name and the source of the algorithm.",
+    "NoMetrics": "unfinished:NoMetrics: its Section needs METRICS, a tuple of the Metric that an update reports.",
+    "Names": "unfinished:Names: its Section needs METRICS, a tuple of the Metric that an update reports.",
+    "NoParts": "unfinished:NoParts has no steps and no parts, which its `build` has to set.",
+    "NoModel": "unfinished:NoModel: its `variables` need a list named 'model', of the policy's variables.",
+}
+
+
+@pytest.mark.parametrize("name", INCOMPLETE)
+def test_an_algorithm_of_ones_own_that_lacks_something_is_told_before_a_folder_is_made(
+    name, run_cli, tmp_path, monkeypatch
+):
+    (tmp_path / "unfinished.py").write_text(UNFINISHED)
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    ended = run_cli("train", "--env", "Catch", "--algorithm", f"unfinished:{name}", "--run-dir", tmp_path / "run")
+    sys.modules.pop("unfinished", None)
+    assert (ended.returncode, ended.stderr) == (2, f"a2c: {INCOMPLETE[name]}\n")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_run_keeps_its_own_algorithm(run_cli, tmp_path):
     ended = run_cli("resume", tmp_path, "--algorithm", "ppo")
     said = "a2c: A run keeps its own algorithm, network and wrappers; leave 'ppo' out.\n"

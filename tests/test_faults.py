@@ -319,6 +319,9 @@ def test_a_disk_too_small_for_the_first_checkpoint_leaves_nothing_half_written(r
     with room_for(10_000):
         done = run_cli(*CATCH, "--run-dir", run_dir)
     assert_one_sentence(done, 2, "cannot be written")
+    with room_for(10):
+        done = run_cli("compare", "--loop", "--seeds", "2", "--out", run_dir.parent / "other")
+    assert_one_sentence(done, 2, str(run_dir.parent / "other/comparison.json"), "File too large")
     assert [path.name for path in run_dir.rglob("*") if path.is_file()] == [".lock"]
     assert run_cli(*CATCH, "--steps", "256", "--run-dir", run_dir).returncode == 0  # the same command, with room
 

@@ -169,6 +169,9 @@ class Algorithm(ABC):
             return Update(means(each), len(each))
 
 
+_NEEDED = ("policy", "steps", "variables", "parts")  # attributes of an `Algorithm` that have no default
+
+
 def algorithm_class(config: Config) -> type[Algorithm]:
     """The class that `config.algorithm` names."""
     implementation = config.algorithm.IMPLEMENTATION
@@ -184,8 +187,15 @@ def algorithm_class(config: Config) -> type[Algorithm]:
 
 
 def build_algorithm(config: Config, space: Any, num_actions: int, *, replicas: Replicas = ALONE) -> Algorithm:
-    """See `Algorithm.build`."""
-    return algorithm_class(config).build(config, space, num_actions, replicas)
+    """See `Algorithm.build`; a user's own that lacks an attribute is a UserError."""
+    algorithm = algorithm_class(config).build(config, space, num_actions, replicas)
+    if missing := [name for name in _NEEDED if not hasattr(algorithm, name)]:
+        raise UserError(f"{config.algorithm.name} has no {' and no '.join(missing)}, which its `build` has to set.")
+    if "model" not in algorithm.variables:
+        raise UserError(
+            f"{config.algorithm.name}: its `variables` need a list named 'model', of the policy's variables."
+        )
+    return algorithm
 
 
 def means(each: Sequence[Metrics]) -> Metrics:

@@ -77,7 +77,7 @@ class AlgorithmSection(Section):
         return 1.0
 
     def warmed_up(self) -> Self:
-        """The settings with which it learns from the first update on, to be timed."""
+        """The settings with which it learns from the first update on, to be timed or compared."""
         return self
 
     def groups(self, num_envs: int, cores: int) -> int | None:

@@ -398,6 +398,11 @@ def _own_section(name: str, algorithm: Any) -> type[AlgorithmSection]:
     section = getattr(algorithm, "Section", None)
     if not (isinstance(section, type) and issubclass(section, AlgorithmSection)):
         raise UserError(f"{name} is no algorithm: it needs an attribute Section, a subclass of AlgorithmSection.")
+    if not isinstance(getattr(section, "TITLE", None), str):
+        raise UserError(f"{name}: its Section needs a TITLE, the name and the source of the algorithm.")
+    metrics = getattr(section, "METRICS", None)
+    if not (isinstance(metrics, tuple) and all(isinstance(metric, Metric) for metric in metrics)):
+        raise UserError(f"{name}: its Section needs METRICS, a tuple of the Metric that an update reports.")
     return _named_section(name, section)
 
 

@@ -30,8 +30,8 @@ class Arm:
 
     @property
     def slug(self) -> str:
-        """The label for file names."""
-        return re.sub(r"[^A-Za-z0-9_.]+", "-", self.label).strip("-") or "arm"
+        """The label for file names, of at most 80 letters."""
+        return re.sub(r"[^A-Za-z0-9_.]+", "-", self.label)[:80].strip("-") or "arm"
 
 
 @dataclass(frozen=True)

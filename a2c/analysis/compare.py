@@ -27,7 +27,7 @@ from a2c.analysis.statistics import MIN_SEEDS
 from a2c.analysis.studies.bandit import LOSSES, BanditResult, compare_losses
 from a2c.analysis.studies.question import QuestionResult
 from a2c.analysis.targets import RUNS, is_algorithm, kind_of
-from a2c.config import Config, UserError, dump_config, env_slug, load_config, short_key
+from a2c.config import Config, UserError, changed, dump_config, env_slug, load_config, short_key
 from a2c.config.yaml_loader import load_yaml
 from a2c.envs import make_vec_env
 from a2c.execution.processes import own_command
@@ -108,8 +108,7 @@ def compare_modes(request: Request, parts: Sequence[str] = PARTS) -> Comparison:
     for key in ("runtime.mode", "runtime.numerics"):
         if any(text.partition("=")[0].strip() == key for text in request.assignments):
             raise UserError(f"--eager compares values of {key} itself; leave --set {key} out, or use --vary.")
-    default = DEFAULT if request.config is None and not request.envs else request.config
-    config = request.load(env=next(iter(request.envs), None), config=default)
+    config = _of_modes(request)
     if not config.algorithm.PROMISES.modes:
         raise UserError(
             f"--eager compares bits, and algorithm.name={config.algorithm.name} does not promise the same bits in "
@@ -117,14 +116,18 @@ def compare_modes(request: Request, parts: Sequence[str] = PARTS) -> Comparison:
         )
     # not `auto`: each arm must state its numerics
     arms = [
-        Arm("eager", _with_runtime(config, "eager", "exact")),
-        Arm("graph fast", _with_runtime(config, "graph", "fast")),
-        Arm("graph exact", _with_runtime(config, "graph", "exact")),
+        Arm(label, changed(config, {"runtime.mode": mode, "runtime.numerics": numerics}))
+        for label, mode, numerics in (
+            ("eager", "eager", "exact"),
+            ("graph fast", "graph", "fast"),
+            ("graph exact", "graph", "exact"),
+        )
     ]
     check_arms(arms[:1])
     what = [[arm.label, dump_config(arm.config)] for arm in arms]
     folder = _open_folder(request, "eager", config.env.id, {"arms": what, "updates": request.updates})
-    lock_step = _LockStep(request, folder, arms[2].config)
+    learning = arms[2].config.algorithm.warmed_up()  # else the updates of a replay would have no gradient steps
+    lock_step = _LockStep(request, folder, arms[2].config.model_copy(update={"algorithm": learning}))
     return Comparison(
         title=f"eager and graph execution on {config.env.id}",
         folder=folder,
@@ -133,6 +136,15 @@ def compare_modes(request: Request, parts: Sequence[str] = PARTS) -> Comparison:
         growth=lock_step.growth() if "growth" in parts else None,
         convergence=_train_and_converge(arms, request, folder) if "convergence" in parts else None,
     )
+
+
+def _of_modes(request: Request) -> Config:
+    """The configuration of `compare_modes`: what was asked for, else Catch."""
+    if request.envs or request.config:
+        return request.load(env=next(iter(request.envs), None))
+    if request.overrides.get("algorithm.name"):
+        return request.load(env="Catch")
+    return request.load(config=DEFAULT)
 
 
 def compare_values(request: Request, text: str) -> Comparison:
@@ -335,11 +347,6 @@ def check_arms(arms: Sequence[Arm]) -> None:
         env = arm.config.env.model_copy(update={"num_envs": 1})
         with make_vec_env(env, seed=0) as envs:
             build_algorithm(arm.config, envs.observation_space, envs.num_actions)
-
-
-def _with_runtime(config: Config, mode: str, numerics: str) -> Config:
-    runtime = config.runtime.model_copy(update={"mode": mode, "numerics": numerics})
-    return config.model_copy(update={"runtime": runtime})
 
 
 def _open_folder(request: Request, kind: str, game: str, what: dict[str, Any]) -> Path:

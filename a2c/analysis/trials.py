@@ -20,7 +20,7 @@ import numpy as np
 
 from a2c.analysis.space import Dimension, Range, Space, contains, rounded, with_settings
 from a2c.config import Config, UserError, dotted, dump_config, short_key
-from a2c.reading import read_text
+from a2c.reading import read_bytes
 from a2c.run.files import make_folders, write_atomically
 from a2c.run.lock import FolderLock, is_locked
 
@@ -185,7 +185,7 @@ class Trials:
         file = self.folder / "study.id"
         if not file.exists():
             write_atomically(file, f"{uuid4()}\n")
-        own, marked = read_text(file).strip(), study.user_attrs.get(FOLDER)
+        own, marked = read_bytes(file, 1000).decode(errors="replace").strip(), study.user_attrs.get(FOLDER)
         if marked is None and not any(self.folder.glob("trials/*")):
             study.set_user_attr(FOLDER, own)
         elif marked is None:

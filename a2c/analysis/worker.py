@@ -12,14 +12,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from gymnasium.spaces import Box
-
 from a2c.algorithms.algorithm import Algorithm, build_algorithm
 from a2c.analysis import numerics
 from a2c.analysis.studies.question import run_question
 from a2c.analysis.switches import THREADS, switch_off
-from a2c.config import Config, UserError, build_config, read_config_file
-from a2c.data.rollout import Rollout
+from a2c.config import Config, UserError, build_config, changed, read_config_file
+from a2c.envs import make_vec_env
 from a2c.execution.runtime import parts_of, setup
 from a2c.run.files import write_atomically
 
@@ -44,7 +42,7 @@ def _on_rollouts(task: str, config: Config, file: Path, updates: int, off: Seque
         setup(config.runtime, parts=parts_of(config))
     switch_off(off)
     rollouts = numerics.load_rollouts(file, updates)
-    eager, graph = (_algorithm(config, rollouts[0], mode) for mode in ("eager", "graph"))
+    eager, graph = _algorithms(config)
     if task == "where":
         return asdict(numerics.find_where(eager, graph, rollouts))
     if task == "agree":
@@ -53,12 +51,12 @@ def _on_rollouts(task: str, config: Config, file: Path, updates: int, off: Seque
     return [{name: asdict(distance) for name, distance in update.items()} for update in distances]
 
 
-def _algorithm(config: Config, rollout: Rollout, mode: str) -> Algorithm:
-    """The algorithm of a run, built from the recorded observations and actions: no environment is needed."""
-    one = rollout.observations[0, 0]
-    space = Box(0, 255, one.shape, one.dtype)
-    config = config.model_copy(update={"runtime": config.runtime.model_copy(update={"mode": mode})})
-    return build_algorithm(config, space, rollout.said["logits"].shape[-1])
+def _algorithms(config: Config) -> list[Algorithm]:
+    """The algorithm of a run in eager and in graph mode, with equal weights."""
+    with make_vec_env(config.env.model_copy(update={"num_envs": 1}), seed=0) as envs:
+        space, num_actions = envs.observation_space, envs.num_actions
+    modes = [changed(config, {"runtime.mode": mode}) for mode in ("eager", "graph")]
+    return [build_algorithm(each, space, num_actions) for each in modes]
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from a2c.cli.options import (
     check_env,
 )
 from a2c.cli.places import place_of
-from a2c.config import Config, load_config
+from a2c.config import Config, changed, load_config
 from a2c.quiet import fast
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ def tune(
     overrides = {"algorithm.name": algorithm, "total_env_steps": steps, "seed": seed}
     settings, _ = load_config(config=config, env_id=env, overrides=overrides, assignments=set_ or [], tell=say)
     check_env(settings.env.id)
+    changed(settings, {"seed": settings.seed + judge_seeds})  # raises UserError if that is too large
     with place_of(cluster) as place:
         options = fast("a2c.analysis.tune").Search(
             config=settings,

@@ -123,7 +123,9 @@ def replacing(path: Path, also: Sequence[str] = (), *, below: Path | None = None
                     # before the rename: after a kill between the two, a resumed run writes these names again
                     _link(temporary, folder, file, name, folder)
             os.replace(temporary, path.name, src_dir_fd=folder, dst_dir_fd=folder)
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, OSError) and error.filename is None:  # such as a full disk, reported by a descriptor
+                error.filename = str(path)
             with suppress(FileNotFoundError):
                 os.unlink(temporary, dir_fd=folder)
             raise

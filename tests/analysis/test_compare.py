@@ -50,6 +50,17 @@ def test_where_and_growth_are_found_in_recorded_updates_and_a_damaged_part_is_ma
     assert request.place.names == [part]
 
 
+@pytest.mark.integration
+@pytest.mark.usefixtures("exact_numerics")
+@pytest.mark.parametrize("algorithm", ["dqn", "sac"])
+def test_the_modes_of_an_algorithm_without_logits_are_compared_on_catch(tmp_path, algorithm):
+    request = Request(overrides={"algorithm.name": algorithm}, updates=4, folder=tmp_path / "out", place=InProcess())
+    found = compare_modes(request, ["where"])
+    assert found.title.endswith("on Catch")
+    assert (found.where["exact"].update, found.where["exact"].updates) == (None, 4)
+    assert "gradient" in " ".join(stage.stage for stage in found.where["exact"].stages)
+
+
 def test_a_stopped_comparison_trains_what_is_missing_and_only_its_folder_is_taken(tmp_path, tiny):
     """One seed of two values; stopped after the first, as by Ctrl-C."""
     text, request = "optimizer.learning_rate=1e-3,0.1", {"config": str(tmp_path / tiny), "seeds": 1}

@@ -260,7 +260,12 @@ def test_the_plan_goes_seed_by_seed_and_begins_with_another_arm_each_time(first,
 
 
 @pytest.mark.parametrize(
-    ("labels", "games"), [(("1e-3", "1e+3"), ("Bandit", "Bandit")), (("x", "x"), ("Pong", "ALE/Pong-v5"))]
+    ("labels", "games"),
+    [
+        (("1e-3", "1e+3"), ("Bandit", "Bandit")),
+        (("x", "x"), ("Pong", "ALE/Pong-v5")),
+        (("x" * 300 + "1", "x" * 300 + "2"), ("Bandit", "Bandit")),
+    ],
 )
 def test_arms_of_like_names_have_folders_of_their_own(labels, games, tmp_path):
     arms = [
@@ -269,6 +274,7 @@ def test_arms_of_like_names_have_folders_of_their_own(labels, games, tmp_path):
     ]
     planned = plan_runs(arms, [0], tmp_path)
     assert len({plan.run.folder for plan in planned}) == len({plan.file for plan in planned}) == 2
+    assert max(len(plan.file.name) for plan in planned) < 110
     again = plan_runs(arms[::-1], [0], tmp_path)
     assert {plan.run.folder for plan in again} == {plan.run.folder for plan in planned}
 

@@ -45,6 +45,13 @@ def test_the_first_trial_has_the_default_settings_and_the_best_has_the_highest_s
     assert study.counts() == {"complete": 10, "pruned": 0, "failed": 0, "running": 0}
 
 
+def test_a_mark_that_is_no_text_is_of_another_folder(tmp_path):
+    open_study(tmp_path)
+    (tmp_path / "study.id").write_bytes(b"\xff\xfe")
+    with pytest.raises(UserError, match="of another folder"):
+        open_study(tmp_path)
+
+
 def test_the_default_is_tried_even_if_the_space_does_not_contain_it(tmp_path):
     space = {**SPACE, RATE: Range(2e-3, 1e-2), MINIBATCHES: Choices((1, 2)), "algorithm.target_kl": Range(0.01, 0.1)}
     study = open_study(tmp_path, space=space)
