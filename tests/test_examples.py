@@ -1,4 +1,4 @@
-"""Three files of examples/: code of users' own, which runs only if they name it."""
+"""Files of examples/: code of users' own, which runs only if they name it."""
 
 import functools
 import sys
@@ -10,6 +10,7 @@ from conftest import VECTORS, observations, small_config
 
 from a2c import evaluate, extensions
 from a2c.algorithms.algorithm import build_algorithm
+from a2c.algorithms.off_policy import Transitions
 from a2c.config import EnvConfig, UserError, build_config, load_config
 from a2c.data.rollout import Rollout
 from a2c.envs import make_vec_env
@@ -19,6 +20,7 @@ from a2c.run.training import train
 EXAMPLES = Path(__file__).parents[1] / "examples"
 TINY = ["--env", "Catch", "--steps", 512, "--quiet", "--set", "logging.trackers=[]"]
 OWN = {"algorithm": ("reinforce", "Reinforce"), "model": ("network", "build"), "wrapper": ("steady", "Steady")}
+OWN["replay"] = ("munchausen", "Munchausen")
 
 
 @pytest.fixture(autouse=True)
@@ -137,6 +139,49 @@ def test_reinforce_learns_from_whole_episodes_alone(baseline, mode):
     moved = {v.path for v, old in zip(algorithm.variables["model"], before, strict=True) if (v.numpy() != old).any()}
     assert any("policy" in path for path in moved)
     assert any("value" in path for path in moved) == baseline
+
+
+@pytest.mark.parametrize("n_step", [1, 2])
+def test_munchausens_targets_are_those_of_the_paper(n_step):
+    """Equation 4 in NumPy, with a target network that is far from the policy's, and both sides of the clip at -1."""
+    extensions.register(imported("replay"))
+    values = small_config(env={"id": "Bandit", "num_envs": 2}).model_dump(mode="json")
+    values["algorithm"] = {"name": "munchausen:Munchausen", "learning_starts": 0, "n_step": n_step}
+    values["algorithm"] |= {"temperature": 0.5, "bonus": 0.8}
+    values["model"] = {"name": "mlp"}
+    algorithm = build_algorithm(build_config(values, where="test"), VECTORS, 3)
+    rng = np.random.default_rng(0)
+    for variable in algorithm.target.trainable_variables:
+        variable.assign(rng.normal(0, 1, variable.shape))
+    n = 64
+    ends = rng.random((n_step, n)) < 0.3  # by game over, after which nothing is valued
+    batch = Transitions(
+        observations=observations(rng, VECTORS, 1, n),
+        actions=rng.integers(0, 3, (1, n), np.int32),
+        rewards=rng.normal(0, 1, (n_step, n)).astype(np.float32),
+        discounts=np.where(ends, 0, 0.9).astype(np.float32),
+        ends=ends,
+        next_observations=observations(rng, VECTORS, 1, n),
+        weights=np.ones((1, n), np.float32),
+    )
+    now, then = (
+        algorithm.target(x[0])[0].numpy().astype(np.float64) for x in (batch.observations, batch.next_observations)
+    )
+    log_policy = now / 0.5 - np.log(np.exp(now / 0.5).sum(-1, keepdims=True))
+    scaled = 0.5 * log_policy[np.arange(n), batch.actions[0]]
+    assert 0.1 < np.mean(scaled < -1) < 0.9
+    wanted = 0.5 * np.log(np.exp(then / 0.5).sum(-1))
+    for t in reversed(range(n_step)):
+        bonus = 0.8 * np.maximum(scaled, -1) if t == 0 else 0
+        wanted = batch.rewards[t] + bonus + 0.9 * wanted * ~ends[t]
+    found = algorithm.targets(batch, lambda name, tensor: tensor)
+    np.testing.assert_allclose(found[0], wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_a_replay_of_ones_own_starts_from_the_preset_that_is_named(monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    config, _ = load_config(config="catch-dqn", overrides={"algorithm.name": "munchausen:Munchausen"})
+    assert (config.algorithm.target_update, config.algorithm.bonus, config.optimizer.max_grad_norm) == (100, 0.9, 10)
 
 
 def test_a_game_lends_its_preset_and_keys_of_its_own_are_checked(monkeypatch):

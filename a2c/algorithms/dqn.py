@@ -169,14 +169,14 @@ class DQN(Algorithm):
     def _loss(self, batch: Transitions, tap: Tap, pool: Pool) -> Fit:
         q_values = tap("q_values", self._q_values(self.policy.model, tap("observations", batch.observations[0])))
         chosen = tf.gather(q_values, batch.actions[0], batch_dims=1)[None]
-        targets = tap("targets", self._targets(batch, tap))
+        targets = tap("targets", self.targets(batch, tap))
         errors = targets - chosen
         loss = tap("total_loss", huber_loss(errors, batch.weights))
         sizes = tf.abs(errors)
         parts = {"q_value": tf.reduce_mean(chosen), "td_error": tf.reduce_mean(sizes), "td_errors": sizes}
         return Fit(loss, parts, moments(errors), moments(targets))
 
-    def _targets(self, batch: Transitions, tap: Tap) -> tf.Tensor:
+    def targets(self, batch: Transitions, tap: Tap) -> tf.Tensor:
         """The targets y [1, N]: the n-step returns, with the target network's value of the observation after them."""
         following = batch.next_observations[0]
         valued = tap("target_q_values", self._q_values(self.target, following))

@@ -298,8 +298,8 @@ def draw_epsilon_greedily(q_values: tf.Tensor, epsilon: tf.Tensor | float, seed:
     The largest of A random numbers is a draw from A actions.
     """
     n, num_actions = tf.shape(q_values)[0], q_values.shape[1]
-    uniform = _uniform((n, num_actions + 1), seed)
-    preferences = tf.where(uniform[:, :1] < epsilon, uniform[:, 1:], q_values)
+    numbers = random_numbers((n, num_actions + 1), seed)
+    preferences = tf.where(numbers[:, :1] < epsilon, numbers[:, 1:], q_values)
     return tf.argmax(preferences, axis=-1, output_type=tf.int32)
 
 
@@ -313,14 +313,15 @@ def held_uniform(shape: Any, seed: tf.Tensor, hold: int) -> tf.Tensor:
     2312.11091), which is for continuous actions, and options that repeat an action (Dabney et al. 2021, arXiv
     2006.01782).
     """
-    fresh = _uniform(shape, seed)
+    fresh = random_numbers(shape, seed)
     if hold == 1:
         return fresh
     stream, t = tf.bitwise.invert(seed[0]), seed[1]
-    kept = _uniform(shape, tf.stack([stream, -1 - t // hold]))
-    keeps = _uniform((shape[0], 1), tf.stack([stream, t // (SPELL * hold)])) < HELD
+    kept = random_numbers(shape, tf.stack([stream, -1 - t // hold]))
+    keeps = random_numbers((shape[0], 1), tf.stack([stream, t // (SPELL * hold)])) < HELD
     return tf.where(keeps, kept, fresh)
 
 
-def _uniform(shape: Any, seed: tf.Tensor) -> tf.Tensor:
+def random_numbers(shape: Any, seed: tf.Tensor) -> tf.Tensor:
+    """Random numbers float32 in [0, 1), a function of `seed` [2] int64 alone, the same in eager and graph execution."""
     return tf.random.stateless_uniform(shape, seed, alg="philox")

@@ -14,6 +14,7 @@ import pytest
 from a2c.algorithms.algorithm import Algorithm, build_algorithm
 from a2c.algorithms.sections import DEFAULT, SECTIONS
 from a2c.config import Config, UserError, build_config, load_config
+from a2c.config.explain import SOURCES
 from a2c.data.collector import RolloutCollector, build_collector
 from a2c.envs import make_env_groups
 from a2c.evaluation.evaluate import evaluate
@@ -213,14 +214,22 @@ def test_nothing_outside_of_its_room_knows_an_algorithm_by_name():
         assert "algorithms.a2c" not in text, f"{file} imports a2c.algorithms.a2c"
 
 
-def test_every_algorithm_has_a_preset_of_its_name_a_test_and_a_layer():
+def test_every_algorithm_has_its_presets_a_test_a_layer_a_row_and_its_sources():
     here = Path(__file__).parent
+    readme = (here.parents[1] / "README.md").read_text()
     layers = (here.parents[1] / "pyproject.toml").read_text().split("layers = [")[1].split("]")[0]
     for name in ALGORITHMS:
         assert SECTIONS[name]().name == name  # the Literal in its section
         assert f"algorithms.{name}" in re.split(r'[\s"|]+', layers), f"pyproject.toml has no layer for it: {name}"
         assert load_config(config="atari" if name == DEFAULT else name)[0].algorithm.name == name
+        for preset in ("catch", "vector"):
+            config = load_config(config=preset if name == DEFAULT else f"{preset}-{name}")[0]
+            assert config.algorithm.name == name
         assert (here / f"test_{name}.py").is_file()
+        assert f"| `{name}` |" in readme
+        for key, field in SECTIONS[name].model_fields.items():
+            marks = set(re.findall(r"\[\w+\]", field.description or ""))
+            assert marks <= SOURCES.keys(), f"{key} of {name} has a mark that config/explain.py does not explain"
 
 
 @pytest.mark.slow
