@@ -73,7 +73,7 @@ def config(
     settings, _ = load_config(
         config=preset, env_id=env, overrides={"algorithm.name": algorithm}, assignments=set_ or []
     )
-    print(explained(settings, only_changed=diff), end="")  # not rich, which would break lines
+    out.print(explained(settings, only_changed=diff), markup=False, soft_wrap=True, end="")
 
 
 def _score(score: float | None) -> str:
