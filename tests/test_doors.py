@@ -115,7 +115,6 @@ def test_only_the_consoles_print():
     """Text of files and names passes `Terminal.render`; `print` and `sys.stdout.write` go round it."""
     allowed = {
         "run/files.py": "a result that the user sends to /dev/stdout",
-        "cli/examining.py": "YAML, which escapes what is not printable",
         "analysis/doctor.py": "to the process that asked",
         "execution/replicas.py": "from a process that is about to end",
         "run/trackers.py": "to the log of its process",

@@ -26,6 +26,7 @@ from a2c.evaluation.evaluate import evaluate
 from a2c.run.archive import read_archive, write_archive
 from a2c.run.callbacks import Callback
 from a2c.run.checkpoint import read_checkpoint, step_files
+from a2c.run.files import write_atomically
 from a2c.run.folder import saving
 from a2c.run.incident import KEPT, SKIPPED_IN_A_ROW
 from a2c.run.lock import FolderLock
@@ -319,11 +320,16 @@ def test_a_disk_too_small_for_the_first_checkpoint_leaves_nothing_half_written(r
     with room_for(10_000):
         done = run_cli(*CATCH, "--run-dir", run_dir)
     assert_one_sentence(done, 2, "cannot be written")
-    with room_for(10):
-        done = run_cli("compare", "--loop", "--seeds", "2", "--out", run_dir.parent / "other")
-    assert_one_sentence(done, 2, str(run_dir.parent / "other/comparison.json"), "File too large")
     assert [path.name for path in run_dir.rglob("*") if path.is_file()] == [".lock"]
     assert run_cli(*CATCH, "--steps", "256", "--run-dir", run_dir).returncode == 0  # the same command, with room
+
+
+def test_a_file_that_finds_no_room_is_named(tmp_path):
+    """The system names no file when a write fails, and the command line prints the error's file."""
+    with room_for(10), pytest.raises(OSError, match="File too large") as raised:
+        write_atomically(tmp_path / "file", b"0" * 100)
+    assert raised.value.filename == str(tmp_path / "file")
+    assert not list(tmp_path.iterdir())
 
 
 def in_a_namespace(script: str, *arguments: object) -> subprocess.CompletedProcess:

@@ -226,7 +226,7 @@ def save(*_):
     sys.exit(143)
 signal.signal(signal.SIGTERM, save)
 (folder / "started").touch()
-time.sleep(100)
+time.sleep(1000)  # longer than Ray takes to ask it on a busy machine
 """
 
 
