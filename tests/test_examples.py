@@ -210,6 +210,7 @@ def test_a_name_that_is_no_algorithm_is_told(name, run_cli):
 
 
 UNFINISHED = """
+from a2c.algorithms.sections import ReplaySection
 from reinforce import AlgorithmSection, Reinforce
 
 class NoTitle(Reinforce):
@@ -232,14 +233,21 @@ class NoParts(Reinforce):
 class NoModel(Reinforce):
     def __init__(self, *arguments):
         super().__init__(*arguments)
-        self.variables = {"network": self.variables["model"]}
+        self.variables = {"model": self.variables["optimizer"], "network": self.variables["model"]}
+
+class NoMemory(Reinforce):
+    class Section(ReplaySection):
+        TITLE, METRICS = "mine", ()
+        baseline: bool = True
 """
 INCOMPLETE = {
     "NoTitle": "unfinished:NoTitle: its Section needs a TITLE, the name and the source of the algorithm.",
     "NoMetrics": "unfinished:NoMetrics: its Section needs METRICS, a tuple of the Metric that an update reports.",
     "Names": "unfinished:Names: its Section needs METRICS, a tuple of the Metric that an update reports.",
     "NoParts": "unfinished:NoParts has no steps and no parts, which its `build` has to set.",
-    "NoModel": "unfinished:NoModel: its `variables` need a list named 'model', of the policy's variables.",
+    "NoModel": "unfinished:NoModel: its `variables` need a list named 'model', `policy.model.variables`: else other "
+    "weights are played than were learned.",
+    "NoMemory": "unfinished:NoMemory has no memory; set its replay as `self.memory`, else it is not saved.",
 }
 
 

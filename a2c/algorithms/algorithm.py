@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from a2c.algorithms.gradient_step import Batch, Metrics, Step
 from a2c.algorithms.policy import Policy
+from a2c.algorithms.sections import ReplaySection
 from a2c.config import Config, UserError
 from a2c.data.collector import RolloutCollector
 from a2c.data.rollout import Episode, Rollout
@@ -191,9 +192,14 @@ def build_algorithm(config: Config, space: Any, num_actions: int, *, replicas: R
     algorithm = algorithm_class(config).build(config, space, num_actions, replicas)
     if missing := [name for name in _NEEDED if not hasattr(algorithm, name)]:
         raise UserError(f"{config.algorithm.name} has no {' and no '.join(missing)}, which its `build` has to set.")
-    if "model" not in algorithm.variables:
+    if list(map(id, algorithm.variables.get("model", ()))) != list(map(id, algorithm.policy.model.variables)):
         raise UserError(
-            f"{config.algorithm.name}: its `variables` need a list named 'model', of the policy's variables."
+            f"{config.algorithm.name}: its `variables` need a list named 'model', `policy.model.variables`: else other "
+            "weights are played than were learned."
+        )
+    if isinstance(config.algorithm, ReplaySection) and algorithm.memory is None:
+        raise UserError(
+            f"{config.algorithm.name} has no memory; set its replay as `self.memory`, else it is not saved."
         )
     return algorithm
 

@@ -123,11 +123,12 @@ def compare_modes(request: Request, parts: Sequence[str] = PARTS) -> Comparison:
             ("graph exact", "graph", "exact"),
         )
     ]
-    check_arms(arms[:1])
+    learning = arms[2].config.algorithm.warmed_up()  # else the updates of a replay would have no gradient steps
+    in_lock_step = arms[2].config.model_copy(update={"algorithm": learning})
+    check_arms(arms[:1] if "convergence" in parts else [Arm("graph exact", in_lock_step)])
     what = [[arm.label, dump_config(arm.config)] for arm in arms]
     folder = _open_folder(request, "eager", config.env.id, {"arms": what, "updates": request.updates})
-    learning = arms[2].config.algorithm.warmed_up()  # else the updates of a replay would have no gradient steps
-    lock_step = _LockStep(request, folder, arms[2].config.model_copy(update={"algorithm": learning}))
+    lock_step = _LockStep(request, folder, in_lock_step)
     return Comparison(
         title=f"eager and graph execution on {config.env.id}",
         folder=folder,
