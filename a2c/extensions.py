@@ -8,6 +8,7 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,7 @@ def find_extension(name: str, option: str) -> Any:
     module, _, attribute = name.partition(":")
     if not all(part.isidentifier() for part in (*module.split("."), attribute)):
         raise UserError(f"--{option} {name} is not of the form module:name, for example examples.network:build.")
-    if option in ("algorithm", "model"):
+    if option in ("algorithm", "model") and find_spec(module.partition(".")[0]):
         quietly("tensorflow")  # which their modules import
     try:
         imported = importlib.import_module(module)

@@ -19,8 +19,12 @@ from a2c.run.training import train
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 TINY = ["--env", "Catch", "--steps", 512, "--quiet", "--set", "logging.trackers=[]"]
-OWN = {"algorithm": ("reinforce", "Reinforce"), "model": ("network", "build"), "wrapper": ("steady", "Steady")}
-OWN["replay"] = ("munchausen", "Munchausen")
+OWN = {
+    "algorithm": ("reinforce", "Reinforce"),
+    "replay": ("munchausen", "Munchausen"),
+    "model": ("network", "build"),
+    "wrapper": ("steady", "Steady"),
+}
 
 
 @pytest.fixture(autouse=True)
