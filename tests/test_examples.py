@@ -11,6 +11,7 @@ from conftest import VECTORS, observations, small_config
 from a2c import evaluate, extensions
 from a2c.algorithms.algorithm import build_algorithm
 from a2c.algorithms.off_policy import Transitions
+from a2c.algorithms.section import Metric
 from a2c.config import EnvConfig, UserError, build_config, load_config
 from a2c.data.rollout import Rollout
 from a2c.envs import make_vec_env
@@ -214,7 +215,11 @@ def test_a_name_that_is_no_algorithm_is_told(name, run_cli):
 
 
 UNFINISHED = """
+import tensorflow as tf
+
+from a2c.algorithms.section import Metric
 from a2c.algorithms.sections import ReplaySection
+from a2c.config.types import Probability
 from reinforce import AlgorithmSection, Reinforce
 
 class NoTitle(Reinforce):
@@ -239,6 +244,32 @@ class NoModel(Reinforce):
         super().__init__(*arguments)
         self.variables = {"model": self.variables["optimizer"], "network": self.variables["model"]}
 
+class NoOptimizer(Reinforce):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.variables = {"model": self.variables["model"]}
+
+class Raw(Reinforce):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.variables["mine"] = [tf.Variable(1.0)]
+
+class Raises(Reinforce):
+    def __init__(self, *arguments):
+        raise IndexError("too far")
+
+class Twice(Reinforce):
+    class Section(Reinforce.Section):
+        METRICS = (*Reinforce.Section.METRICS, Metric("entropy", "again"))
+
+class Promised(Reinforce):
+    class Section(Reinforce.Section):
+        PROMISES = {"workers": False}
+
+class Unlikely(Reinforce):
+    class Section(Reinforce.Section):
+        share: Probability = 1.5
+
 class NoMemory(Reinforce):
     class Section(ReplaySection):
         TITLE, METRICS = "mine", ()
@@ -251,6 +282,13 @@ INCOMPLETE = {
     "NoParts": "unfinished:NoParts has no steps and no parts, which its `build` has to set.",
     "NoModel": "unfinished:NoModel: its `variables` need a list named 'model', `policy.model.variables`: else other "
     "weights are played than were learned.",
+    "NoOptimizer": "unfinished:NoOptimizer: its `variables` lack adam/iteration, which the step 'update' changes: a "
+    "resumed run would not have it.",
+    "Raw": "unfinished:Raw: its `variables` hold a ResourceVariable; each has to be a keras.Variable.",
+    "Raises": "unfinished:Raises cannot be built: IndexError: too far (unfinished.py, line 43).",
+    "Twice": "unfinished:Twice: the METRICS of its Section have 'entropy' twice; leave one out.",
+    "Promised": "unfinished:Promised: the PROMISES of its Section have to be Promises(...) of a2c.algorithms.section.",
+    "Unlikely": "catch: algorithm.share=1.5 is not allowed: it should be a finite number from 0 to 1.",
     "NoMemory": "unfinished:NoMemory has no memory; set its replay as `self.memory`, else it is not saved.",
 }
 
@@ -266,6 +304,50 @@ def test_an_algorithm_of_ones_own_that_lacks_something_is_told_before_a_folder_i
     sys.modules.pop("unfinished", None)
     assert (ended.returncode, ended.stderr) == (2, f"a2c: {INCOMPLETE[name]}\n")
     assert not (tmp_path / "run").exists()
+
+
+def changed(**attributes):
+    """A subclass of examples/reinforce.py with other attributes."""
+    return type("Changed", (imported("algorithm"),), {"__module__": "changed", **attributes})
+
+
+def built(kind):
+    name = extensions.register(kind)
+    config = small_config(env={"id": "Bandit"}, model={"name": "mlp"}).model_dump(mode="json")
+    config["algorithm"] = {"name": name, "rollout_length": 3}
+    return build_algorithm(build_config(config, where="test"), VECTORS, 3)
+
+
+def test_a_step_that_does_not_exist_is_told():
+    algorithm = built(changed(batches=lambda self, rollout, updates: (("other", None) for _ in "1")))
+    with pytest.raises(ValueError, match="`batches` yielded the step 'other', and `steps` has update"):
+        algorithm.update(None, 0)
+
+
+def test_batches_that_are_no_generator_are_told():
+    with pytest.raises(TypeError, match="`batches` returned a list; make it a generator"):
+        built(changed(batches=lambda self, rollout, updates: [])).update(None, 0)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (lambda fit: fit.loss, "the loss of a GradientStep has to return a Fit, not SymbolicTensor"),
+        (lambda fit: fit._replace(loss=fit.loss[None]), r"loss must have rank 0, got shape \(1,\)"),
+    ],
+)
+def test_a_loss_that_is_no_scalar_of_a_fit_is_told(wrong, told):
+    right = imported("algorithm")._loss
+    with pytest.raises((TypeError, ValueError), match=told):
+        built(changed(_loss=lambda self, *batch: wrong(right(self, *batch)))).trace()
+
+
+def test_a_metric_that_is_never_reported_is_told(tmp_path):
+    section = imported("algorithm").Section
+    more = type("Section", (section,), {"METRICS": (*section.METRICS, Metric("surprise", "surprise"))})
+    config, _ = load_config(env_id="Catch", overrides={"total_env_steps": 512})
+    with pytest.raises(UserError, match="its updates report no scalar 'surprise', which the METRICS of its Section"):
+        train(config, tmp_path / "run", algorithm=changed(Section=more))
 
 
 def test_a_run_keeps_its_own_algorithm(run_cli, tmp_path):

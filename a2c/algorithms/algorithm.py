@@ -7,10 +7,11 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol, Self
 
+import keras
 import numpy as np
 import tensorflow as tf
 
-from a2c.algorithms.gradient_step import Batch, Metrics, Step
+from a2c.algorithms.gradient_step import Batch, GradientStep, Metrics, Step
 from a2c.algorithms.policy import Policy
 from a2c.algorithms.sections import ReplaySection
 from a2c.config import Config, UserError
@@ -18,7 +19,7 @@ from a2c.data.collector import RolloutCollector
 from a2c.data.rollout import Episode, Rollout
 from a2c.execution.compile import Compiled
 from a2c.execution.replicas import ALONE, Replicas
-from a2c.extensions import find_extension
+from a2c.extensions import described, find_extension, is_extension
 
 Batches = Generator[tuple[str, Batch], Metrics, None]
 
@@ -158,9 +159,14 @@ class Algorithm(ABC):
         """
         each: list[Metrics] = []
         batches = self.batches(rollout, updates)
+        if not isinstance(batches, Generator):
+            kind = type(batches).__name__
+            raise TypeError(f"`batches` returned a {kind}; make it a generator, which yields each name and batch")
         try:
             name, batch = next(batches)
             while True:
+                if name not in self.steps:
+                    raise ValueError(f"`batches` yielded the step {name!r}, and `steps` has {', '.join(self.steps)}")
                 metrics = (steps or self.steps)[name](batch)
                 if not self.steps[name].is_finite(metrics):
                     return Update(means([metrics]), len(each), failed=(name, batch))
@@ -188,20 +194,39 @@ def algorithm_class(config: Config) -> type[Algorithm]:
 
 
 def build_algorithm(config: Config, space: Any, num_actions: int, *, replicas: Replicas = ALONE) -> Algorithm:
-    """See `Algorithm.build`; a user's own that lacks an attribute is a UserError."""
-    algorithm = algorithm_class(config).build(config, space, num_actions, replicas)
-    if missing := [name for name in _NEEDED if not hasattr(algorithm, name)]:
-        raise UserError(f"{config.algorithm.name} has no {' and no '.join(missing)}, which its `build` has to set.")
+    """See `Algorithm.build`; a user's own that lacks something is a UserError, and so is what its `build` raises."""
+    kind, name = algorithm_class(config), config.algorithm.name
+    try:
+        algorithm = kind.build(config, space, num_actions, replicas)
+    except Exception as error:
+        if not is_extension(name) or isinstance(error, UserError):
+            raise
+        raise UserError(f"{name} cannot be built: {described(error)}.") from error
+    if missing := [attribute for attribute in _NEEDED if not hasattr(algorithm, attribute)]:
+        raise UserError(f"{name} has no {' and no '.join(missing)}, which its `build` has to set.")
+    _check_saved(algorithm, name)
+    if isinstance(config.algorithm, ReplaySection) and algorithm.memory is None:
+        raise UserError(f"{name} has no memory; set its replay as `self.memory`, else it is not saved.")
+    return algorithm
+
+
+def _check_saved(algorithm: Algorithm, name: str) -> None:
+    """Check that a checkpoint would have all that the algorithm of this name learns."""
+    saved = [variable for group in algorithm.variables.values() for variable in group]
     if list(map(id, algorithm.variables.get("model", ()))) != list(map(id, algorithm.policy.model.variables)):
         raise UserError(
-            f"{config.algorithm.name}: its `variables` need a list named 'model', `policy.model.variables`: else other "
-            "weights are played than were learned."
+            f"{name}: its `variables` need a list named 'model', `policy.model.variables`: else other weights are "
+            "played than were learned."
         )
-    if isinstance(config.algorithm, ReplaySection) and algorithm.memory is None:
-        raise UserError(
-            f"{config.algorithm.name} has no memory; set its replay as `self.memory`, else it is not saved."
-        )
-    return algorithm
+    if other := [variable for variable in saved if not isinstance(variable, keras.Variable)]:
+        raise UserError(f"{name}: its `variables` hold a {type(other[0]).__name__}; each has to be a keras.Variable.")
+    for step_name, step in algorithm.steps.items():
+        changed = step.changed if isinstance(step, GradientStep) else ()
+        if lost := [variable.path for variable in changed if not any(variable is other for other in saved)]:
+            raise UserError(
+                f"{name}: its `variables` lack {lost[0]}, which the step {step_name!r} changes: a resumed run would "
+                "not have it."
+            )
 
 
 def means(each: Sequence[Metrics]) -> Metrics:

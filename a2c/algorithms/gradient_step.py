@@ -11,6 +11,7 @@ import tensorflow as tf
 from a2c.algorithms.returns import Moments, explained_variance, pooled
 from a2c.execution.compile import Compiled, Tap, untapped
 from a2c.execution.replicas import ALONE, Replicas
+from a2c.shapes import check_shapes
 
 Metrics = dict[str, tf.Tensor]  # float32 scalars by name
 Batch = Any  # a named tuple of tensors or arrays, each [t, B, ...]
@@ -121,7 +122,15 @@ class GradientStep:
         """The gradients of the loss on a batch of tensors (any number of environments), and the fit."""
         with tf.GradientTape() as tape:
             fit = self.loss(batch, tap, pool)
+            if not isinstance(fit, Fit):
+                raise TypeError(f"the loss of a GradientStep has to return a Fit, not {type(fit).__name__}")
+            check_shapes("the loss of a GradientStep", 0, loss=fit.loss)
         return tap_each(tap, "gradient", self.variables, tape.gradient(fit.loss, self.variables)), fit
+
+    @property
+    def changed(self) -> list[Any]:
+        """The variables that a step changes."""
+        return [*self.apply_to, *self.optimizer.variables]
 
     def is_finite(self, metrics: Metrics) -> bool:
         """Whether the loss and the gradients of a step were finite, so that it was applied."""

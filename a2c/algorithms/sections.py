@@ -403,6 +403,11 @@ def _own_section(name: str, algorithm: Any) -> type[AlgorithmSection]:
     metrics = getattr(section, "METRICS", None)
     if not (isinstance(metrics, tuple) and all(isinstance(metric, Metric) for metric in metrics)):
         raise UserError(f"{name}: its Section needs METRICS, a tuple of the Metric that an update reports.")
+    names = [metric.name for metric in metrics]
+    if twice := [each for each in names if names.count(each) > 1]:
+        raise UserError(f"{name}: the METRICS of its Section have {twice[0]!r} twice; leave one out.")
+    if not isinstance(section.PROMISES, Promises):
+        raise UserError(f"{name}: the PROMISES of its Section have to be Promises(...) of a2c.algorithms.section.")
     return _named_section(name, section)
 
 

@@ -44,4 +44,6 @@ LAYERS = 64  # the most that a network may have of one kind
 class Section(BaseModel):
     """Base of all configuration models: frozen, strict about unknown keys, finite."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True, validate_default=True
+    )

@@ -45,8 +45,11 @@ class Compiled:
         """The outputs of the function."""
         if self._trace is None:
             self.trace()
-        tensors = zip(tf.nest.flatten(inputs), self._specs, strict=True)
-        return self.execute(*[_fitting(self._admit(x), spec) for x, spec in tensors])
+        tensors = [self._admit(x) for x in tf.nest.flatten(inputs)]
+        for i, (tensor, spec) in enumerate(zip(tensors, self._specs, strict=True)):
+            if spec.dtype != tensor.dtype or not spec.shape.is_compatible_with(tensor.shape):
+                raise ValueError(f"{self._name(i)}expected {_kind(spec)}, not {_kind(tensor)}")
+        return self.execute(*tensors)
 
     def trace(self) -> None:
         """Trace it now, if that was not done yet."""
@@ -68,6 +71,11 @@ class Compiled:
             self._admit = _array_or_tensor
             return _as_operation(trace, self.function.__name__)
         return trace
+
+    def _name(self, index: int) -> str:
+        """The field of this input if the signature is a named tuple, as the start of a sentence."""
+        fields = getattr(self.signature[0], "_fields", ())
+        return f"{fields[index]}: " if len(fields) == len(self._specs) else ""
 
     def _flat(self, *tensors: tf.Tensor) -> Any:
         return self.function(*tf.nest.pack_sequence_as(self.signature, tensors))
@@ -102,7 +110,6 @@ def _array_or_tensor(value: Any) -> Any:
     return value if isinstance(value, np.ndarray) else tf.convert_to_tensor(value)
 
 
-def _fitting(given: Any, spec: tf.TensorSpec) -> Any:
-    if spec.dtype != given.dtype or not spec.shape.is_compatible_with(given.shape):
-        raise ValueError(f"expected {spec.dtype.name} {spec.shape}, not {given.dtype.name} {given.shape}")
-    return given
+def _kind(tensor: Any) -> str:
+    """The dtype and shape of a tensor, an array or a TensorSpec."""
+    return f"{tensor.dtype.name} {tuple(tensor.shape)}"

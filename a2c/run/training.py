@@ -199,10 +199,20 @@ class Run:
         self.games.count()
         if self.writers is None:
             return
+        self.check_reported(update)
         self.record = make_record(self.counters, update.metrics, self.config.algorithm.METRICS, self.clock.lap())
         with saving(self.run_dir, self.config):
             self.writers.write(self.record, lambda: weights_of(self.algorithm.policy.model))
         self.stop.watch(self.view.show, self.record, self.counters)
+
+    def check_reported(self, update: Update) -> None:
+        """Raise UserError if an update lacks one of its algorithm's METRICS; one without gradient steps may."""
+        names = [metric.name for metric in self.config.algorithm.METRICS]
+        if update.gradient_steps and not update.failed and (missing := [n for n in names if n not in update.metrics]):
+            raise UserError(
+                f"{self.config.algorithm.name}: its updates report no scalar {missing[0]!r}, which the METRICS of its "
+                f"Section have; they report {', '.join(update.metrics)}."
+            )
 
     def evaluate(self) -> None:
         """Play whole games beside training; their time is not counted."""

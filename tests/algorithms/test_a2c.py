@@ -228,7 +228,7 @@ def test_a_trajectory_may_be_written_over_after_its_update():
 
 def test_an_array_of_another_type_is_refused():
     a2c, trajectory = preferring(), make_trajectory(0, t=5, b=4)
-    with pytest.raises(ValueError, match=r"expected float32 \(5, 4\), not float64 \(5, 4\)"):
+    with pytest.raises(ValueError, match=r"^rewards: expected float32 \(5, 4\), not float64 \(5, 4\)"):
         a2c.learn(trajectory._replace(rewards=trajectory.rewards.astype(np.float64)))
 
 
