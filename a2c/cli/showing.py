@@ -30,8 +30,8 @@ from a2c.config import MOST_GAMES, UserError
 from a2c.quiet import fast
 from a2c.run.files import check_exists
 
-NAMES = ("game", "algorithm", "seed", "steps", "%", "return", "best", "steps/s", "state", "changed")  # of columns
-WIDE = 110  # letters that all columns need
+NAMES = ("game", "algorithm", "seed", "steps", "%", "return", "best", "eval", "steps/s", "state", "changed")  # columns
+WIDE = 120  # letters that all columns need
 
 if TYPE_CHECKING:
     from a2c.show.listing import Listed
@@ -101,7 +101,7 @@ def report(
 def runs(
     folder: Annotated[Path, typer.Argument(help="A folder of runs.")] = Path("runs"),
     sort: Annotated[
-        Literal["changed", "run", "game", "algorithm", "steps", "return", "best", "speed", "state"],
+        Literal["changed", "run", "game", "algorithm", "steps", "return", "best", "eval", "speed", "state"],
         typer.Option(help="Numbers highest first, times latest first, texts from A."),
     ] = "changed",
     as_json: Annotated[bool, typer.Option("--json", help="Print a list of objects, not a table.")] = False,
@@ -123,7 +123,7 @@ def _listing(listed: Sequence[Listed], folder: Path, width: int) -> Table:
     """A table; a narrow terminal gets fewer columns."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("run", overflow="fold", min_width=12)
-    names = [name for name in NAMES if width >= WIDE or name not in ("algorithm", "seed", "best", "changed")]
+    names = [name for name in NAMES if width >= WIDE or name not in ("algorithm", "seed", "best", "steps/s", "changed")]
     for name in names:
         table.add_column(name, justify="left" if name in ("game", "algorithm", "state") else "right", no_wrap=True)
     for cells in (_cells(run, folder) for run in listed):
@@ -142,6 +142,7 @@ def _cells(run: Listed, folder: Path) -> dict[str, str]:
         "%": f"{min(100, 100 * run.env_steps // total)}%" if total else "",
         "return": _short(run.episode_return_mean),
         "best": _short(run.best_return_mean),
+        "eval": _short(run.evaluation_mean),
         "steps/s": _short(run.steps_per_second, ",.0f"),
         "state": run.state,
         "changed": run.changed[:16],

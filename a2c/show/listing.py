@@ -18,6 +18,7 @@ COLUMNS = {
     "steps": "env_steps",
     "return": "episode_return_mean",
     "best": "best_return_mean",
+    "eval": "evaluation_mean",
     "speed": "steps_per_second",
 }
 TEXTS = ("run", "game", "algorithm", "state")
@@ -35,6 +36,7 @@ class Listed:
     total_env_steps: int | None
     episode_return_mean: float | None  # of the last 100 training games
     best_return_mean: float | None
+    evaluation_mean: float | None  # of whole games, the last time
     steps_per_second: float | None  # median
     state: Literal["running", "finished", "stopped"]
     changed: str  # local time, ISO 8601
@@ -107,6 +109,7 @@ def _listed(run: Run) -> Listed:
         total_env_steps=total,
         episode_return_mean=run.last_return,
         best_return_mean=run.best_return,
+        evaluation_mean=run.evaluations[-1].mean if run.evaluations else None,
         steps_per_second=run.speed,
         state=_state(run.path, done=total is not None and steps >= total),
         changed=_changed(run.path),

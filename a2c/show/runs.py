@@ -114,7 +114,8 @@ def read_runs(paths: Sequence[Path], warn: Callable[[str], None] = lambda text: 
     for run in runs:
         if not len(run.metrics["env_steps"]):
             raise UserError(
-                f"{run.path} has no line of metrics yet; the first comes after logging.every_updates updates."
+                f"{run.path} has no line of metrics: an agent that was kept without its log has none, and a new run's "
+                "first comes after logging.every_updates updates."
             )
     names = Counter(run.label for run in runs)
     return [replace(run, label=str(run.path)) if names[run.label] > 1 else run for run in runs]
@@ -129,7 +130,7 @@ def group(runs: Sequence[Run]) -> list[list[Run]]:
 
 
 def read_run(path: Path, warn: Callable[[str], None]) -> Run:
-    """Read a run folder, which may have no line of metrics yet; arguments and errors as of `read_runs`."""
+    """Read a run folder, which may have no line of metrics; arguments and errors as of `read_runs`."""
     if not path.is_dir():
         what = "is a file; name the run's folder" if path.is_file() else "does not exist; name a run's folder"
         raise UserError(f"{path} {what}.")

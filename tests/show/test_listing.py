@@ -14,7 +14,7 @@ from a2c.run.lock import FolderLock, is_locked
 from a2c.show.listing import list_runs
 
 KEYS = {"run", "game", "algorithm", "seed", "env_steps", "total_env_steps", "episode_return_mean"}
-KEYS |= {"best_return_mean", "steps_per_second", "state", "changed"}
+KEYS |= {"best_return_mean", "evaluation_mean", "steps_per_second", "state", "changed"}
 
 
 @pytest.fixture
@@ -53,10 +53,12 @@ def test_every_run_below_a_folder_is_listed_with_its_numbers(run_cli, folder):
 
 
 def test_an_agent_without_metrics_is_as_far_as_its_evaluation(run_cli, folder):
-    agent = make_run(folder / "agent", [], evaluations=[evaluation(3200, 1.0)], total_env_steps=3200)
+    played = [evaluation(1600, 0.5), evaluation(3200, 1.0)]
+    agent = make_run(folder / "agent", [], evaluations=played, total_env_steps=3200)
     (agent / "checkpoints").mkdir()
     found = listed(run_cli, agent)[0]
     assert (found["env_steps"], found["state"], found["episode_return_mean"]) == (3200, "finished", None)
+    assert found["evaluation_mean"] == 1.0
 
 
 @pytest.mark.parametrize(
@@ -98,7 +100,9 @@ def test_a_damaged_run_is_told_and_the_others_are_listed(run_cli, folder):
 
 def test_the_table_is_of_one_run_too_and_nothing_is_told_in_one_sentence(run_cli, folder):
     table = run_cli("runs", folder / "finished").stdout
-    assert table.split("\n")[0].split() == "run game algorithm seed steps % return best steps/s state changed".split()
+    assert (
+        table.split("\n")[0].split() == "run game algorithm seed steps % return best eval steps/s state changed".split()
+    )
     assert "finished" in table and "100%" in table and "2001-09-09" in table
     for nowhere in (folder / "plots", folder / "nowhere"):
         ended = run_cli("runs", nowhere)
@@ -124,7 +128,7 @@ def test_a_damaged_run_that_is_named_is_refused(run_cli, folder):
 
 def test_a_narrow_terminal_gets_fewer_columns_and_each_run_one_line(folder):
     listed, _ = list_runs(folder, "run", print)
-    for width, columns in ((80, 7), (120, 11)):
+    for width, columns in ((80, 7), (120, 12)):
         console = Console(file=io.StringIO(), width=width)
         console.print(_listing(listed, folder, width))
         lines = console.file.getvalue().splitlines()

@@ -396,7 +396,7 @@ def test_several_runs_are_drawn_where_the_user_is_and_their_numbers_written(tmp_
         (["nothing"], "nothing does not exist; name a run's folder."),
         (["r/config.yaml"], "r/config.yaml is a file; name the run's folder."),
         (["r", "bare"], "bare is no run's folder: it holds no config.yaml"),
-        (["empty"], "empty has no line of metrics yet"),
+        (["empty"], "empty has no line of metrics: an agent that was kept without its log has none"),
         (["silent"], "There is nothing to plot yet: silent has logged no mean return of the last 100 games."),
         (["odd"], "odd/config.yaml names no environment"),
         (["broken"], "broken/config.yaml is not valid YAML"),
