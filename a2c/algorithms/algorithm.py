@@ -220,9 +220,10 @@ def _check_saved(algorithm: Algorithm, name: str) -> None:
         )
     if other := [variable for variable in saved if not isinstance(variable, keras.Variable)]:
         raise UserError(f"{name}: its `variables` hold a {type(other[0]).__name__}; each has to be a keras.Variable.")
+    known = set(map(id, saved))
     for step_name, step in algorithm.steps.items():
         changed = step.changed if isinstance(step, GradientStep) else ()
-        if lost := [variable.path for variable in changed if not any(variable is other for other in saved)]:
+        if lost := [variable.path for variable in changed if id(variable) not in known]:
             raise UserError(
                 f"{name}: its `variables` lack {lost[0]}, which the step {step_name!r} changes: a resumed run would "
                 "not have it."

@@ -122,9 +122,9 @@ class GradientStep:
         """The gradients of the loss on a batch of tensors (any number of environments), and the fit."""
         with tf.GradientTape() as tape:
             fit = self.loss(batch, tap, pool)
-            if not isinstance(fit, Fit):
-                raise TypeError(f"the loss of a GradientStep has to return a Fit, not {type(fit).__name__}")
-            check_shapes("the loss of a GradientStep", 0, loss=fit.loss)
+        if not isinstance(fit, Fit):
+            raise TypeError(f"the loss of a GradientStep has to return a Fit, not {type(fit).__name__}")
+        check_shapes("the loss of a GradientStep", 0, loss=fit.loss)
         return tap_each(tap, "gradient", self.variables, tape.gradient(fit.loss, self.variables)), fit
 
     @property
