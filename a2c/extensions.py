@@ -7,7 +7,8 @@ import os
 import sys
 import sysconfig
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,17 @@ def find_extension(name: str, option: str) -> Any:
         raise UserError(f"--{option} {name}: the module {module!r} has no {attribute!r}.")
     _given[name] = getattr(imported, attribute)
     return _given[name]
+
+
+@contextmanager
+def as_user_error(failure: str) -> Iterator[None]:
+    """Make whatever a user's code raises a UserError: `failure`, what was raised, and where."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # a user's code may raise anything
+        raise UserError(f"{failure}: {described(error)}.") from error
 
 
 def described(error: BaseException) -> str:

@@ -1,15 +1,17 @@
 """Files of examples/: code of users' own, which runs only if they name it."""
 
 import functools
+import re
 import sys
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 from conftest import VECTORS, observations, small_config
 
 from a2c import evaluate, extensions
-from a2c.algorithms.algorithm import build_algorithm
+from a2c.algorithms.algorithm import build_algorithm, build_policy
 from a2c.algorithms.off_policy import Transitions
 from a2c.algorithms.section import Metric
 from a2c.config import EnvConfig, UserError, build_config, load_config
@@ -311,11 +313,38 @@ def changed(**attributes):
     return type("Changed", (imported("algorithm"),), {"__module__": "changed", **attributes})
 
 
-def built(kind):
-    name = extensions.register(kind)
+def settings_with(**named):
+    """Settings for `VECTORS` with an algorithm or a network of one's own."""
     config = small_config(env={"id": "Bandit"}, model={"name": "mlp"}).model_dump(mode="json")
-    config["algorithm"] = {"name": name, "rollout_length": 3}
-    return build_algorithm(build_config(config, where="test"), VECTORS, 3)
+    for option, thing in named.items():
+        config[option] = {"name": extensions.register(thing)}
+    return build_config(config, where="test")
+
+
+def built(kind):
+    return build_algorithm(settings_with(algorithm=kind), VECTORS, 3)
+
+
+def fails(*arguments, **more):
+    raise IndexError("too few")
+
+
+def headless(space, *arguments, **more):
+    return keras.Sequential([keras.Input(space.shape), keras.layers.Dense(3)])
+
+
+@pytest.mark.parametrize(
+    ("option", "own", "told"),
+    [
+        ("algorithm", fails, "changed:Changed cannot be built: IndexError: too few (test_examples.py, line "),
+        ("model", fails, "The network of test_examples:fails cannot be built: IndexError: too few (test_examples.py, "),
+        ("model", headless, "The network of test_examples:headless has outputs of shapes [(None, 3)], and needs "),
+    ],
+)
+def test_a_policy_that_cannot_be_built_is_told(option, own, told):
+    own = changed(build_policy=staticmethod(own)) if option == "algorithm" else own
+    with pytest.raises(UserError, match="^" + re.escape(told)):
+        build_policy(settings_with(**{option: own}), VECTORS, 3)
 
 
 def test_a_step_that_does_not_exist_is_told():

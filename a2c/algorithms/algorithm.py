@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol, Self
 
@@ -19,7 +20,7 @@ from a2c.data.collector import RolloutCollector
 from a2c.data.rollout import Episode, Rollout
 from a2c.execution.compile import Compiled
 from a2c.execution.replicas import ALONE, Replicas
-from a2c.extensions import described, find_extension, is_extension
+from a2c.extensions import as_user_error, find_extension, is_extension
 
 Batches = Generator[tuple[str, Batch], Metrics, None]
 
@@ -193,21 +194,29 @@ def algorithm_class(config: Config) -> type[Algorithm]:
     return getattr(import_module(module), name)  # type: ignore[no-any-return]
 
 
+def build_policy(config: Config, space: Any, num_actions: int) -> Policy:
+    """See `Algorithm.build_policy`; what a user's own raises is a UserError."""
+    with _blamed(config):
+        return algorithm_class(config).build_policy(config, space, num_actions)
+
+
 def build_algorithm(config: Config, space: Any, num_actions: int, *, replicas: Replicas = ALONE) -> Algorithm:
     """See `Algorithm.build`; a user's own that lacks something is a UserError, and so is what its `build` raises."""
-    kind, name = algorithm_class(config), config.algorithm.name
-    try:
-        algorithm = kind.build(config, space, num_actions, replicas)
-    except Exception as error:
-        if not is_extension(name) or isinstance(error, UserError):
-            raise
-        raise UserError(f"{name} cannot be built: {described(error)}.") from error
+    name = config.algorithm.name
+    with _blamed(config):
+        algorithm = algorithm_class(config).build(config, space, num_actions, replicas)
     if missing := [attribute for attribute in _NEEDED if not hasattr(algorithm, attribute)]:
         raise UserError(f"{name} has no {' and no '.join(missing)}, which its `build` has to set.")
     _check_saved(algorithm, name)
     if isinstance(config.algorithm, ReplaySection) and algorithm.memory is None:
         raise UserError(f"{name} has no memory; set its replay as `self.memory`, else it is not saved.")
     return algorithm
+
+
+def _blamed(config: Config) -> AbstractContextManager[None]:
+    """A user's own algorithm raises only a UserError in here; in ours any other error is a bug, and stays one."""
+    name = config.algorithm.name
+    return as_user_error(f"{name} cannot be built") if is_extension(name) else nullcontext()
 
 
 def _check_saved(algorithm: Algorithm, name: str) -> None:

@@ -18,7 +18,7 @@ import a2c.envs.toy  # noqa: F401 (registers the toys)
 from a2c.config import EnvConfig, UserError, env_slug, nearest
 from a2c.envs.vector import Outcome
 from a2c.envs.wrappers import FIRE, AtariStart, Env, Filmed, FireOnLifeLoss, meanings, wrapped
-from a2c.extensions import described
+from a2c.extensions import as_user_error, described
 from a2c.games import TOYS, Game, atari_game, game_names
 
 FPS = 30.0  # if the environment does not name its own
@@ -72,20 +72,22 @@ class ScalarEnvs:
     def reset(self, mask: np.ndarray, seeds: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         """See `Simulator`."""
         indices = np.flatnonzero(mask).tolist()
-        try:
-            for index, seed in zip(indices, [None] * len(indices) if seeds is None else seeds.tolist(), strict=True):
-                observation, info = self._envs[index].reset(seed=seed)
-                self._store(index, observation, info)
-                if self._take_scores:  # the agent has no part in what is paid in a reset
-                    self._take_scores[index]()
-            if not (self._started or np.isfinite(self._observations).all()):
+        if self._started:
+            self._reset(indices, seeds)
+            return self._observations.copy(), self._lives.copy()
+        with as_user_error(f"The environment env.id={self._name} cannot be started"):
+            self._reset(indices, seeds)
+            if not np.isfinite(self._observations).all():
                 raise ValueError("its first observations are NaN or infinite")
-        except Exception as error:  # the environment's code may raise anything
-            if self._started or isinstance(error, UserError):
-                raise
-            raise UserError(f"The environment env.id={self._name} cannot be started: {described(error)}.") from error
         self._started = True
         return self._observations.copy(), self._lives.copy()
+
+    def _reset(self, indices: list[int], seeds: np.ndarray | None) -> None:
+        for index, seed in zip(indices, [None] * len(indices) if seeds is None else seeds.tolist(), strict=True):
+            observation, info = self._envs[index].reset(seed=seed)
+            self._store(index, observation, info)
+            if self._take_scores:  # the agent has no part in what is paid in a reset
+                self._take_scores[index]()
 
     def step(self, actions: np.ndarray) -> Outcome:
         """See `Simulator`."""
@@ -177,7 +179,7 @@ def registered_envs(config: EnvConfig, *, filmed: bool = False) -> ScalarEnvs:
     options = {"screen_size": config.screen_size} if spec.id == TOYS["Catch"] else {}
 
     def make() -> Env:
-        try:
+        with as_user_error(f"The environment env.id={config.id} cannot be made"):
             env = gym.make(spec, disable_env_checker=True, **options)
             if filmed:
                 _check_renders(env, config.id)
@@ -186,10 +188,6 @@ def registered_envs(config: EnvConfig, *, filmed: bool = False) -> ScalarEnvs:
                 env = Filmed(gym.make(spec, render_mode="rgb_array", disable_env_checker=True, **options))
             env = _as_box(wrapped(env, config), config)
             _check_actions(env, config)
-        except UserError:
-            raise
-        except Exception as error:  # the environment's code may raise anything
-            raise UserError(f"The environment env.id={config.id} cannot be made: {described(error)}.") from error
         return env
 
     return ScalarEnvs(make, config.num_envs, frames_per_step=1, name=config.id)

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from a2c.config import EnvConfig, UserError
-from a2c.extensions import described, find_extension, split_wrapper
+from a2c.extensions import as_user_error, find_extension, split_wrapper
 
 Env = gym.Env[Any, Any]
 FIRE = "FIRE"  # as ALE calls it
@@ -28,10 +28,8 @@ def wrapped(env: Env, config: EnvConfig) -> Env:
         wrapper = find_extension(name, "wrapper")
         if not (isinstance(wrapper, type) and issubclass(wrapper, gym.Wrapper)):
             raise UserError(f"The wrapper {name} (env.wrappers) is none: it must be a subclass of gymnasium.Wrapper.")
-        try:
+        with as_user_error(f"The wrapper {name} (env.wrappers) cannot be made"):
             env = wrapper(env, **arguments)
-        except Exception as error:  # the wrapper's code may raise anything
-            raise UserError(f"The wrapper {name} (env.wrappers) cannot be made: {described(error)}.") from error
     return env
 
 
@@ -79,12 +77,10 @@ class Filmed(gym.Wrapper[Any, Any, Any, Any]):
         return pictures
 
     def _picture(self) -> np.ndarray:
-        try:
+        with as_user_error("The environment cannot be drawn"):
             picture = np.array(self.env.render())  # a copy: some environments reuse one array
             if picture.ndim != 3 or picture.shape[2] != 3 or picture.dtype != np.uint8:
                 raise ValueError(f"a picture is [height, width, 3] uint8, not {picture.dtype} {picture.shape}")
-        except Exception as error:  # the environment's code may raise anything
-            raise UserError(f"The environment cannot be drawn: {described(error)}.") from error
         return picture
 
 

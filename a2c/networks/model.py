@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from a2c.config import ModelConfig, UserError
-from a2c.extensions import find_extension, is_extension
+from a2c.extensions import as_user_error, find_extension, is_extension
 
 Convolutions = tuple[tuple[int, int, int], ...]  # filters, kernel, stride of each
 
@@ -72,7 +72,9 @@ def build_model(
 
 def _own_model(name: str, observation_space: Any, num_actions: int, *, seed: int, dtype: str) -> keras.Model:
     """The network of a user's `module:builder`, with the arguments and the outputs of `build_model`."""
-    model = find_extension(name, "model")(observation_space, num_actions, seed=seed, dtype=dtype)
+    build = find_extension(name, "model")
+    with as_user_error(f"The network of {name} cannot be built"):
+        model = build(observation_space, num_actions, seed=seed, dtype=dtype)
     shapes = [tuple(output.shape) for output in getattr(model, "outputs", ())]
     if shapes != [(None, num_actions), (None,)]:
         raise UserError(

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from a2c.algorithms.algorithm import Algorithm, algorithm_class
+from a2c.algorithms.algorithm import Algorithm, build_policy
 from a2c.algorithms.policy import Policy
 from a2c.config import Config, CrashError, UserError, bring_up_to_date, build_config, cut, dump_config
 from a2c.data.collector import RolloutCollector
@@ -264,7 +264,7 @@ def restored_policy(saved: Saved, config: Config, observation_space: Any, num_ac
         UserError: if the network does not fit, or holds numbers that are not finite.
     """
     check_network(saved, observation_space, num_actions)
-    policy = algorithm_class(config).build_policy(config, observation_space, num_actions)
+    policy = build_policy(config, observation_space, num_actions)
     _assign(policy.model.variables, saved, "model")
     _check_weights(saved)
     return policy

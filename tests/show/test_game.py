@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from conftest import small_config
 
-from a2c.algorithms.algorithm import algorithm_class
+from a2c.algorithms.algorithm import build_policy
 from a2c.algorithms.policy import ActorCriticPolicy
 from a2c.config import Config, UserError
 from a2c.data.rollout import Episode
@@ -36,7 +36,7 @@ EAGER = {"mode": "eager"}  # nothing is traced, which takes a second
 
 def played(config: Config, episodes: int = 2, *, greedy: bool = False) -> tuple[ActorCriticPolicy, list[PlayedGame]]:
     with evaluation_envs(config, episodes, 3) as envs:
-        policy = algorithm_class(config).build_policy(config, envs.observation_space, envs.num_actions)
+        policy = build_policy(config, envs.observation_space, envs.num_actions)
         return policy, play(policy, envs, episodes, greedy=greedy, seed=3)
 
 
