@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
 import sysconfig
 import traceback
@@ -13,10 +14,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from a2c.config.messages import nearest
 from a2c.config.types import UserError
 from a2c.quiet import quietly
 
 TRUSTED = "A2C_TRUST"  # an environment variable, so that the processes of a comparison or a cluster trust it too
+MOST_LETTERS = 300  # of what a user's code raised
 _given: dict[str, Any] = {}
 _NOT_THEIRS = (  # no places in a user's code
     str(Path(__file__).parent) + os.sep,
@@ -105,7 +108,8 @@ def find_extension(name: str, option: str) -> Any:
             raise UserError(f"--{option} {name}: there is no module {error.name!r} here or on PYTHONPATH.") from None
         raise UserError(f"--{option} {name}: the module {module!r} cannot be imported: {described(error)}.") from error
     if not hasattr(imported, attribute):
-        raise UserError(f"--{option} {name}: the module {module!r} has no {attribute!r}.")
+        names = [name for name in dir(imported) if not name.startswith("_")]
+        raise UserError(f"--{option} {name}: the module {module!r} has no {attribute!r}.{nearest(attribute, names)}")
     _given[name] = getattr(imported, attribute)
     return _given[name]
 
@@ -123,7 +127,9 @@ def as_user_error(failure: str) -> Iterator[None]:
 
 def described(error: BaseException) -> str:
     """What a user's code raised, and where: `ValueError: no such colour (mine.py, line 3)`."""
-    text = " ".join(str(error).strip().splitlines()[:1])[:200].rstrip(". ")
+    first_line = " ".join(str(error).strip().splitlines()[:1])
+    text = re.sub(r"\{\{function_node .*?\}\} *", "", first_line).rstrip(". ")  # names of TensorFlow's own come first
+    text = text if len(text) <= MOST_LETTERS else f"{text[:MOST_LETTERS]}..."
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(_NOT_THEIRS)]
     place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {text}{place}" if text else f"{type(error).__name__}{place}"

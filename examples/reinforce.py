@@ -41,7 +41,8 @@ class Reinforce(Algorithm):
 
     def __init__(self, config, space, num_actions):
         self.config, self.policy, self.parts = config.algorithm, self.build_policy(config, space, num_actions), 1
-        network, optimizer = self.policy.model, build_optimizer(config.optimizer, total_updates=config.total_updates)
+        network = self.policy.model
+        optimizer = build_optimizer(config.optimizer, total_steps=config.total_updates)  # one gradient step each
         rows = (self.config.rollout_length, config.env.num_envs)
         others = [tf.TensorSpec(rows, kind) for kind in (tf.int32, tf.float32, tf.float32)]
         signature = Played(tf.TensorSpec((*rows, *space.shape), network.input.dtype), *others)

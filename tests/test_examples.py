@@ -217,6 +217,7 @@ def test_a_name_that_is_no_algorithm_is_told(name, run_cli):
 
 
 UNFINISHED = """
+import keras
 import tensorflow as tf
 
 from a2c.algorithms.section import Metric
@@ -256,6 +257,31 @@ class Raw(Reinforce):
         super().__init__(*arguments)
         self.variables["mine"] = [tf.Variable(1.0)]
 
+class Penalty(Reinforce):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.penalty = keras.Variable(1.0)
+
+class Target(Reinforce):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.target = keras.models.clone_model(self.policy.model)
+
+class Unlisted(Reinforce):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.variables["penalty"] = keras.Variable(1.0)
+
+class Listed(Reinforce):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.variables = [self.policy.model.variables]
+
+class Bare(Reinforce):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.steps = {"update": self.steps["update"].apply}
+
 class Raises(Reinforce):
     def __init__(self, *arguments):
         raise IndexError("too far")
@@ -287,7 +313,15 @@ INCOMPLETE = {
     "NoOptimizer": "unfinished:NoOptimizer: its `variables` lack adam/iteration, which the step 'update' changes: a "
     "resumed run would not have it.",
     "Raw": "unfinished:Raw: its `variables` hold a ResourceVariable; each has to be a keras.Variable.",
-    "Raises": "unfinished:Raises cannot be built: IndexError: too far (unfinished.py, line 43).",
+    **{
+        f"{name.title()}": f"unfinished:{name.title()}: its `variables` lack self.{name}: a resumed run would not have "
+        "it. A constant or a function of the update's number can be a tf.Variable, which need not be there."
+        for name in ("penalty", "target")
+    },
+    "Unlisted": "unfinished:Unlisted: its `variables['penalty']` is a Variable; make it a list.",
+    "Listed": "unfinished:Listed: its `variables` is a list, and has to be a dict, by name.",
+    "Bare": "unfinished:Bare: its step 'update' is a method; make it a GradientStep.",
+    "Raises": "unfinished:Raises cannot be built: IndexError: too far (unfinished.py, line 69).",
     "Twice": "unfinished:Twice: the METRICS of its Section have 'entropy' twice; leave one out.",
     "Promised": "unfinished:Promised: the PROMISES of its Section have to be Promises(...) of a2c.algorithms.section.",
     "Unlikely": "catch: algorithm.share=1.5 is not allowed: it should be a finite number from 0 to 1.",
@@ -311,6 +345,35 @@ def test_an_algorithm_of_ones_own_that_lacks_something_is_told_before_a_folder_i
 def changed(**attributes):
     """A subclass of examples/reinforce.py with other attributes."""
     return type("Changed", (imported("algorithm"),), {"__module__": "changed", **attributes})
+
+
+@pytest.mark.integration
+def test_ones_own_is_compared_by_its_name_and_in_a_file_that_an_option_allows(run_cli, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    monkeypatch.setenv("PYTHONPATH", str(EXAMPLES))
+    (tmp_path / "mine.yaml").write_text("algorithm: {name: 'reinforce:Reinforce'}\nenv: {id: Catch}\n")
+    brief = ["--steps", 512, "--seeds", 1, "--threshold", 0.5]
+    for arms in (["reinforce:Reinforce"], ["mine.yaml", "--algorithm", "reinforce:Reinforce"]):
+        forget(monkeypatch)
+        ended = run_cli("compare", "a2c", *arms, *brief, "--out", f"out-{len(arms)}", cwd=tmp_path)
+        assert ended.returncode == 0, ended.stderr
+        assert arms[0].removesuffix(".yaml") in ended.stdout
+        assert len([*(tmp_path / f"out-{len(arms)}/runs").iterdir()]) == 2
+    forget(monkeypatch)
+    refused = run_cli("compare", "a2c", "mine.yaml", cwd=tmp_path)
+    assert (refused.returncode, "say so with --algorithm reinforce:Reinforce" in refused.stderr) == (2, True)
+
+
+def test_a_network_that_is_not_that_of_the_configuration_is_played_and_resumed(tmp_path):
+    """As of C51, which has many outputs for each action."""
+    config, _ = load_config(env_id="Catch", overrides={"total_env_steps": 512})
+    other = config.model_copy(update={"model": config.model.model_copy(update={"name": "small"})})
+    own = imported("algorithm").build_policy
+    kind = changed(build_policy=staticmethod(lambda config, *spaces: own(other, *spaces)))
+    train(config, tmp_path / "run", algorithm=kind)
+    assert evaluate(tmp_path / "run", episodes=2).episodes == 2
+    longer = config.model_copy(update={"total_env_steps": 1024})
+    assert train(longer, tmp_path / "run", resume=True, algorithm=kind).counters.env_steps == 1024
 
 
 def settings_with(**named):
@@ -350,6 +413,12 @@ def test_a_policy_that_cannot_be_built_is_told(option, own, told):
 def test_a_step_that_does_not_exist_is_told():
     algorithm = built(changed(batches=lambda self, rollout, updates: (("other", None) for _ in "1")))
     with pytest.raises(ValueError, match="`batches` yielded the step 'other', and `steps` has update"):
+        algorithm.update(None, 0)
+
+
+def test_a_batch_without_the_name_of_its_step_is_told():
+    algorithm = built(changed(batches=lambda self, rollout, updates: (Rollout for _ in "1")))
+    with pytest.raises(TypeError, match="`batches` yielded a type; yield a tuple of two"):
         algorithm.update(None, 0)
 
 

@@ -425,6 +425,25 @@ def test_onnx_has_a_narrow_tolerance_in_bfloat16_too(tmp_path, monkeypatch):
     assert not (tmp_path / "bad").exists()
 
 
+@pytest.mark.integration
+def test_onnx_needs_an_output_for_each_action(capsys, pong, tmp_path, monkeypatch):
+    """A network of C51 has more."""
+    observe = exporting._observe
+
+    def widened(policy, *arguments, **more):
+        seen, (logits, values) = observe(policy, *arguments, **more), policy.model.outputs
+        policy.model = keras.Model(policy.model.input, [keras.layers.Concatenate()([logits, logits]), values])
+        return seen
+
+    monkeypatch.setattr(exporting, "_observe", widened)
+    says = "outputs (None, 6) and (None,), and this one has [(None, 12), (None,)]; use --format savedmodel."
+    assert_refused(capsys, tmp_path, pong, "--out", tmp_path / "out", "--format", "onnx", says=says)
+    warnings = []
+    export(pong, out=tmp_path / "out", warn=warnings.append)
+    assert "only the SavedModel is written" in " ".join(warnings)
+    assert (tmp_path / "out/savedmodel").is_dir() and not (tmp_path / "out/policy.onnx").exists()
+
+
 UNWRITTEN = {  # the shape of the input, and the layer
     "its own activation": ((4,), keras.layers.Dense(3, activation="relu")),
     "no bias": ((4,), keras.layers.Dense(3, use_bias=False)),

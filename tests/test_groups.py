@@ -441,7 +441,7 @@ def a2c_in(parts: int, config: Config, space: Box) -> A2C:
     return A2C(
         config.algorithm,
         ActorCriticPolicy(model, mode=config.runtime.mode, num_envs=config.env.num_envs),
-        build_optimizer(config.optimizer, total_updates=100),
+        build_optimizer(config.optimizer, total_steps=100),
         num_envs=config.env.num_envs,
         objective=Objective(config.algorithm.gamma, cut_on_life_loss=True, clip_rewards=False),
         max_grad_norm=config.optimizer.max_grad_norm,

@@ -83,7 +83,7 @@ RATES = [0.05] * STEPS
 
 
 def test_rmsprop_is_tf1s_over_several_steps():
-    optimizer = build_optimizer(RMSPROP, total_updates=100)
+    optimizer = build_optimizer(RMSPROP, total_steps=100)
     assert isinstance(optimizer, RMSPropTF1)
     assert_close(
         run(optimizer, gradients()), numpy_rmsprop(gradients(), rates=RATES, rho=0.9, epsilon=1e-2, initial=1.0)
@@ -92,7 +92,7 @@ def test_rmsprop_is_tf1s_over_several_steps():
 
 def test_the_rmsprop_oracle_tells_all_known_forms_apart():
     """Guards the test above: zeros for ones, or epsilon outside the root, must be further off than its tolerance."""
-    ours = run(build_optimizer(RMSPROP, total_updates=100), gradients())
+    ours = run(build_optimizer(RMSPROP, total_steps=100), gradients())
     zeros = numpy_rmsprop(gradients(), rates=RATES, rho=0.9, epsilon=1e-2, initial=0.0)
     assert largest_difference(ours, zeros) > 1e-2
     keras_default = run(keras.optimizers.RMSprop(0.05, rho=0.9, epsilon=1e-2), gradients())
@@ -102,7 +102,7 @@ def test_the_rmsprop_oracle_tells_all_known_forms_apart():
 
 
 def test_accumulators_are_ones_after_build_and_nothing_else_is():
-    optimizer = build_optimizer(OptimizerConfig(), total_updates=100)
+    optimizer = build_optimizer(OptimizerConfig(), total_steps=100)
     variables = start()
     before = [variable.numpy() for variable in variables]
     optimizer.build(variables)
@@ -120,7 +120,7 @@ def test_the_first_step_is_a_warm_up_and_not_300_times_too_large():
     config, tiny = OptimizerConfig(), [np.full(shape, 1e-4, np.float32) for shape in SHAPES]
     step = {}
     for name, optimizer in (
-        ("ours", build_optimizer(config, total_updates=100)),
+        ("ours", build_optimizer(config, total_steps=100)),
         ("zeros", keras.optimizers.RMSprop(config.learning_rate, rho=config.rho, epsilon=config.epsilon)),
     ):
         variables = [keras.Variable(np.zeros(shape, np.float32)) for shape in SHAPES]
@@ -134,7 +134,7 @@ def test_the_first_step_is_a_warm_up_and_not_300_times_too_large():
 def test_adam_is_the_papers():
     config = OptimizerConfig(name="adam", learning_rate=0.05, beta_1=0.8, beta_2=0.95, epsilon=1e-3)
     wanted = numpy_adam(gradients(), rates=RATES, beta_1=0.8, beta_2=0.95, epsilon=1e-3)
-    assert_close(run(build_optimizer(config, total_updates=100), gradients()), wanted)
+    assert_close(run(build_optimizer(config, total_steps=100), gradients()), wanted)
     other_betas = numpy_adam(gradients(), rates=RATES, beta_1=0.9, beta_2=0.999, epsilon=1e-3)
     assert largest_difference(wanted, other_betas) > 1e-2
 
@@ -143,7 +143,7 @@ def test_adam_is_the_papers():
 def test_the_linear_schedule_is_used_by_every_step_and_ends_at_zero(name):
     """The step k of n is made with lr (1 - k / n), k from 0; after the last the rate is 0 and stays there."""
     config = OptimizerConfig(name=name, learning_rate=0.05, schedule="linear", epsilon=1e-2)
-    optimizer = build_optimizer(config, total_updates=4)
+    optimizer = build_optimizer(config, total_steps=4)
     rates = [0.05, 0.0375, 0.025, 0.0125, 0.0, 0.0]
     if name == "adam":
         wanted = numpy_adam(gradients(), rates=rates, beta_1=0.9, beta_2=0.999, epsilon=1e-2)
@@ -152,16 +152,16 @@ def test_the_linear_schedule_is_used_by_every_step_and_ends_at_zero(name):
     assert_close(run(optimizer, gradients()), wanted)
 
 
-@pytest.mark.parametrize("total_updates", [10, 1_000])
-def test_the_linear_schedule_at_its_landmarks(total_updates):
-    optimizer = build_optimizer(OptimizerConfig(schedule="linear"), total_updates=total_updates)
-    for updates, wanted in ((0, 7e-4), (total_updates // 2, 3.5e-4), (total_updates, 0.0), (2 * total_updates, 0.0)):
-        optimizer.iterations.assign(updates)
+@pytest.mark.parametrize("total_steps", [10, 1_000])
+def test_the_linear_schedule_at_its_landmarks(total_steps):
+    optimizer = build_optimizer(OptimizerConfig(schedule="linear"), total_steps=total_steps)
+    for steps, wanted in ((0, 7e-4), (total_steps // 2, 3.5e-4), (total_steps, 0.0), (2 * total_steps, 0.0)):
+        optimizer.iterations.assign(steps)
         assert float(optimizer.learning_rate) == pytest.approx(wanted, rel=1e-5, abs=1e-12)
 
 
 @pytest.mark.parametrize("name", ["rmsprop", "adam"])
 def test_the_constant_schedule_stays(name):
-    optimizer = build_optimizer(OptimizerConfig(name=name, learning_rate=1e-3), total_updates=10)
+    optimizer = build_optimizer(OptimizerConfig(name=name, learning_rate=1e-3), total_steps=10)
     optimizer.iterations.assign(10)
     assert float(optimizer.learning_rate) == pytest.approx(1e-3)

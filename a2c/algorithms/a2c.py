@@ -83,7 +83,7 @@ class A2C(Algorithm):
         """See `Algorithm`."""
         policy = cls.build_policy(config, space, num_actions, replicas)
         with replicas.scope():
-            optimizer = build_optimizer(config.optimizer, total_updates=config.total_updates)
+            optimizer = build_optimizer(config.optimizer, total_steps=config.total_updates)
         return cls(
             cast(A2CSection, config.algorithm),
             policy,

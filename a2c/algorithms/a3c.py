@@ -117,7 +117,7 @@ class A3C(Algorithm):
         section, actors = cast(A3CSection, config.algorithm), parts_of(config)
         policy = cls.build_policy(config, space, num_actions)
         steps = config.total_updates * actors * section.rollouts
-        optimizer, lock = build_optimizer(config.optimizer, total_updates=steps), threading.Lock()
+        optimizer, lock = build_optimizer(config.optimizer, total_steps=steps), threading.Lock()
         return cls(
             policy,
             optimizer,

@@ -164,17 +164,25 @@ class Algorithm(ABC):
             kind = type(batches).__name__
             raise TypeError(f"`batches` returned a {kind}; make it a generator, which yields each name and batch")
         try:
-            name, batch = next(batches)
+            name, batch = _checked(next(batches), self.steps)
             while True:
-                if name not in self.steps:
-                    raise ValueError(f"`batches` yielded the step {name!r}, and `steps` has {', '.join(self.steps)}")
                 metrics = (steps or self.steps)[name](batch)
                 if not self.steps[name].is_finite(metrics):
                     return Update(means([metrics]), len(each), failed=(name, batch))
                 each.append(metrics)
-                name, batch = batches.send(metrics)
+                name, batch = _checked(batches.send(metrics), self.steps)
         except StopIteration:
             return Update(means(each), len(each))
+
+
+def _checked(yielded: Any, steps: Mapping[str, Step]) -> tuple[str, Batch]:
+    """Check that `batches` yielded the name of a step and its batch."""
+    if not (isinstance(yielded, tuple) and len(yielded) == 2 and isinstance(yielded[0], str)):
+        kind = type(yielded).__name__
+        raise TypeError(f"`batches` yielded a {kind}; yield a tuple of two: the name of a step, and its batch")
+    if yielded[0] not in steps:
+        raise ValueError(f"`batches` yielded the step {yielded[0]!r}, and `steps` has {', '.join(steps)}")
+    return yielded
 
 
 _NEEDED = ("policy", "steps", "variables", "parts")  # attributes of an `Algorithm` that have no default
@@ -207,6 +215,12 @@ def build_algorithm(config: Config, space: Any, num_actions: int, *, replicas: R
         algorithm = algorithm_class(config).build(config, space, num_actions, replicas)
     if missing := [attribute for attribute in _NEEDED if not hasattr(algorithm, attribute)]:
         raise UserError(f"{name} has no {' and no '.join(missing)}, which its `build` has to set.")
+    for attribute in ("steps", "variables"):
+        if not isinstance(value := getattr(algorithm, attribute), Mapping):
+            raise UserError(f"{name}: its `{attribute}` is a {type(value).__name__}, and has to be a dict, by name.")
+    for step_name, step in algorithm.steps.items():
+        if not isinstance(step, Step):
+            raise UserError(f"{name}: its step {step_name!r} is a {type(step).__name__}; make it a GradientStep.")
     _check_saved(algorithm, name)
     if isinstance(config.algorithm, ReplaySection) and algorithm.memory is None:
         raise UserError(f"{name} has no memory; set its replay as `self.memory`, else it is not saved.")
@@ -214,13 +228,16 @@ def build_algorithm(config: Config, space: Any, num_actions: int, *, replicas: R
 
 
 def _blamed(config: Config) -> AbstractContextManager[None]:
-    """A user's own algorithm raises only a UserError in here; in ours any other error is a bug, and stays one."""
+    """Inside, what a user's own algorithm raises becomes a UserError; what ours raises is a bug, and stays as it is."""
     name = config.algorithm.name
     return as_user_error(f"{name} cannot be built") if is_extension(name) else nullcontext()
 
 
 def _check_saved(algorithm: Algorithm, name: str) -> None:
     """Check that a checkpoint would have all that the algorithm of this name learns."""
+    for group, listed in algorithm.variables.items():
+        if not isinstance(listed, list | tuple):
+            raise UserError(f"{name}: its `variables[{group!r}]` is a {type(listed).__name__}; make it a list.")
     saved = [variable for group in algorithm.variables.values() for variable in group]
     if list(map(id, algorithm.variables.get("model", ()))) != list(map(id, algorithm.policy.model.variables)):
         raise UserError(
@@ -230,6 +247,13 @@ def _check_saved(algorithm: Algorithm, name: str) -> None:
     if other := [variable for variable in saved if not isinstance(variable, keras.Variable)]:
         raise UserError(f"{name}: its `variables` hold a {type(other[0]).__name__}; each has to be a keras.Variable.")
     known = set(map(id, saved))
+    for attribute, value in vars(algorithm).items():
+        own = value.variables if isinstance(value, keras.Model) else [value]
+        if any(isinstance(variable, keras.Variable) and id(variable) not in known for variable in own):
+            raise UserError(
+                f"{name}: its `variables` lack self.{attribute}: a resumed run would not have it. A constant or a "
+                "function of the update's number can be a tf.Variable, which need not be there."
+            )
     for step_name, step in algorithm.steps.items():
         changed = step.changed if isinstance(step, GradientStep) else ()
         if lost := [variable.path for variable in changed if id(variable) not in known]:

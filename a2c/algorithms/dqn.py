@@ -119,7 +119,7 @@ class DQN(Algorithm):
             section,
             cls.build_policy(config, space, num_actions),
             network(config, space, num_actions),
-            build_optimizer(config.optimizer, total_updates=total_gradient_steps(config, section)),
+            build_optimizer(config.optimizer, total_steps=total_gradient_steps(config, section)),
             replay_of(
                 config.env,
                 space,

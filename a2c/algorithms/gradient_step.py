@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import keras
 import tensorflow as tf
@@ -30,6 +30,7 @@ class Fit(NamedTuple):
 LossFunction = Callable[[Batch, Tap, Pool], Fit]
 
 
+@runtime_checkable
 class Step(Protocol):
     """A step of an update: a compiled function of one batch that changes the variables it trains.
 

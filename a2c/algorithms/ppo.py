@@ -98,7 +98,6 @@ class PPO(Algorithm):
         with replicas.scope():
             self.clip_range = tf.Variable(config.clip_range, trainable=False)
             self.entropy_coef = tf.Variable(config.entropy_coef, trainable=False)
-        self.rate_factor = keras.Variable(1.0, trainable=False, dtype="float32", name="rate_factor")  # read in Python
         shape, dtype = tuple(policy.model.input_shape[1:]), policy.model.input.dtype
         self.learn = GradientStep(
             self._loss,
@@ -121,6 +120,7 @@ class PPO(Algorithm):
         self.traced = (policy.compiled["value"], self._targets)
         self.variables = {"model": policy.model.variables, "optimizer": optimizer.variables}
         if config.target_clip_fraction is not None:
+            self.rate_factor = keras.Variable(1.0, trainable=False, dtype="float32", name="rate_factor")
             self.variables["rate_factor"] = [self.rate_factor]
 
     @staticmethod
@@ -135,7 +135,7 @@ class PPO(Algorithm):
         policy = cls.build_policy(config, space, num_actions, replicas)
         with replicas.scope():  # the rate is set before each update: epochs that end early must not delay its decay
             constant = applied.model_copy(update={"schedule": "constant"})
-            optimizer = build_optimizer(constant, total_updates=config.total_updates)
+            optimizer = build_optimizer(constant, total_steps=config.total_updates)
         return cls(
             section,
             policy,
@@ -181,7 +181,9 @@ class PPO(Algorithm):
     def _set_schedule(self, updates: int) -> None:
         config, schedule = self.config, self.schedule
         rate = schedule.learning_rate * schedule.left(updates, schedule.kind)
-        self.learn.optimizer.learning_rate.assign(rate * float(self.rate_factor))
+        if config.target_clip_fraction is not None:
+            rate *= float(self.rate_factor)
+        self.learn.optimizer.learning_rate.assign(rate)
         self.clip_range.assign(config.clip_range * schedule.left(updates, config.clip_schedule))
         self.entropy_coef.assign(config.entropy_coef * schedule.left(updates, config.entropy_schedule))
 

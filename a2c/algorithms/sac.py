@@ -135,7 +135,7 @@ class SAC(Algorithm):
         section, parts = cast(SACSection, config.algorithm), parts_of(config)
         check_batch(section.batch_size, parts)
         steps = total_gradient_steps(config, section)
-        optimizers = [build_optimizer(config.optimizer, total_updates=steps) for _ in range(3)]
+        optimizers = [build_optimizer(config.optimizer, total_steps=steps) for _ in range(3)]
         return cls(
             section,
             cls.build_policy(config, space, num_actions),

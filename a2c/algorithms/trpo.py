@@ -110,7 +110,7 @@ class TRPO(Algorithm):
         return cls(
             section,
             cls.build_policy(config, space, num_actions, replicas),
-            build_optimizer(config.optimizer, total_updates=config.total_updates * fits),
+            build_optimizer(config.optimizer, total_steps=config.total_updates * fits),
             num_envs=config.env.num_envs,
             objective=Objective.of(config),
             shuffle_seed=stream_seed(config.seed, "minibatches"),

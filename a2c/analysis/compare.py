@@ -166,7 +166,7 @@ def compare_targets(request: Request, targets: Sequence[str]) -> Comparison:
     if len(set(targets)) < len(targets):
         raise UserError("A configuration was named twice; it would be compared with itself.")
     envs = request.envs or (None,)
-    stems = [Path(target).stem for target in targets]
+    stems = [target if is_algorithm(target) else Path(target).stem for target in targets]
     labels = stems if len(set(stems)) == len(stems) else targets
     named = list(zip(labels, targets, strict=True))
     arms = [Arm(label, _target(request, target, env)) for env in envs for label, target in named]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from a2c.algorithms.sections import SECTIONS
+from a2c.extensions import is_extension
 
 RUNS, ALGORITHMS, CONFIGURATIONS = (f"a comparison of {what}" for what in ("runs", "algorithms", "configurations"))
 
@@ -18,8 +19,8 @@ def kind_of(targets: Sequence[str]) -> str:
 
 
 def is_algorithm(target: str) -> bool:
-    """Whether a target that is no run folder means an algorithm's own recipe."""
-    return target in SECTIONS and not Path(target).is_file()
+    """Whether a target that is no run folder means an algorithm's recipe; a user's own, `module:Name`, has one too."""
+    return (target in SECTIONS or is_extension(target)) and not Path(target).is_file()
 
 
 def _names_folder(target: str) -> bool:

@@ -49,6 +49,7 @@ from a2c.cli.options import (
 )
 from a2c.cli.places import place_of
 from a2c.config import UserError, load_config
+from a2c.extensions import is_extension
 from a2c.quiet import fast
 from a2c.run.files import check_exists
 
@@ -151,7 +152,13 @@ def compare(
 ) -> None:
     """Compare ways of training over paired seeds; run it again to continue where it was stopped."""
     kind = _one_kind(eager, vary, loop, question, targets)
-    _check_options(context, kind_of(targets) if targets else kind)
+    if targets:
+        kind = kind_of(targets)
+    allows = kind in (ALGORITHMS, RUNS) and is_extension(algorithm)  # the code that a file or a run names
+    _check_options(context, kind, _USED[kind] | ({"algorithm"} if allows else set()))
+    if allows:
+        trust_named(algorithm)
+        algorithm = None
     for env_id in env or ():
         check_env(env_id)
     comparing, report = fast("a2c.analysis.compare"), fast("a2c.analysis.report")
@@ -236,9 +243,9 @@ def _one_kind(eager: bool, vary: str | None, loop: bool, question: bool, targets
     return wanted[0]
 
 
-def _check_options(context: typer.Context, kind: str) -> None:
+def _check_options(context: typer.Context, kind: str, used: set[str]) -> None:
     """Raise UserError if an option was given that this kind of comparison does not use."""
-    unused = _ALL - _USED[kind]
+    unused = _ALL - used
     options = [option for option in context.command.params if option.name in unused]
     sources = {option.opts[0]: context.get_parameter_source(str(option.name)) for option in options}
     if given := [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]:

@@ -146,7 +146,9 @@ AutoResume = Annotated[
 
 Targets = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[A B ... | RUN_A RUN_B ...]", help="Algorithms, presets or files; or run folders."),
+    typer.Argument(
+        metavar="[A B ... | RUN_A RUN_B ...]", help="Algorithms (or module:Name), presets or files; or run folders."
+    ),
 ]
 EagerAgainstGraph = Annotated[
     bool, typer.Option("--eager", help="Eager against graph: where, why, growth, convergence.")

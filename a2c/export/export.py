@@ -29,6 +29,7 @@ from a2c.export.card import (
     trained_with,
     without_games,
 )
+from a2c.extensions import is_extension
 from a2c.networks.model import build_model
 from a2c.run.bundle import is_result, write_bundle
 from a2c.run.checkpoint import Saved, restored_policy
@@ -94,10 +95,11 @@ def export(
         warn: called with a sentence for each damaged checkpoint that was skipped, and for a format left out.
 
     Raises:
-        UserError: if there is no such checkpoint, it does not fit, or the folder cannot be written.
+        UserError: if there is no such checkpoint, it does not fit, a format cannot hold its network, or the folder
+            cannot be written.
         CrashError: if a reloaded file does not give the agent's outputs; all files are removed.
     """
-    formats = _available(formats, warn)
+    wanted = _available(formats, warn)
     saved = find_checkpoint(Path(path), warn)
     check_trust(saved, env_id)
     out = out or run_folder(saved.path) / f"export-{saved.env_steps:012d}"
@@ -107,9 +109,16 @@ def export(
     with make_vec_env(config.env, seed=config.seed, stream="export") as envs:
         policy = restored_policy(saved, config, envs.observation_space, envs.num_actions)
         observations = _observe(policy, envs, seed=stream_seed(config.seed, "export actions"))
+    outputs = [tuple(output.shape) for output in policy.model.outputs]
+    if "onnx" in wanted and outputs != [(None, envs.num_actions), (None,)]:
+        told = f"ONNX needs a network with outputs (None, {envs.num_actions}) and (None,), and this one has {outputs}"
+        if formats:
+            raise UserError(f"{told}; use --format savedmodel.")
+        warn(f"only the SavedModel is written. {told}.")
+        wanted = FORMATS[:1]
     try:
         with new_folder(out) as folder:
-            checks = _write_networks(saved, policy, envs, observations, formats, folder)
+            checks = _write_networks(saved, policy, envs, observations, wanted, folder)
             card = make_card(
                 saved, folder, envs.observation_space, envs.num_actions, [asdict(c) for c in checks], policy.shows
             )
@@ -200,7 +209,7 @@ def _write_networks(
         write_onnx(policy.model, folder / ONNX, policy.head, policy.shows)
         network = _load_onnx(folder / ONNX, policy.shows)
         checks.append(_check(ONNX, network, *truth, observations))
-        if precision != "float32":
+        if precision != "float32" and not is_extension(saved.config.algorithm.name):  # whose network may be another
             # same arithmetic as in the file, so that the narrow tolerance holds
             model = build_model(saved.config.model, envs.observation_space, envs.num_actions, seed=0)
             model.set_weights(policy.model.get_weights())

@@ -58,16 +58,16 @@ def _handle(variable: Any) -> tf.Tensor:
     return (variable.value if isinstance(variable, keras.Variable) else variable).handle
 
 
-def build_optimizer(config: OptimizerConfig, *, total_updates: int) -> keras.optimizers.Optimizer:
+def build_optimizer(config: OptimizerConfig, *, total_steps: int) -> keras.optimizers.Optimizer:
     """Build the optimizer that `config` names.
 
     Args:
         config: name and hyperparameters.
-        total_updates: optimizer steps of the whole run; the linear schedule reaches 0 there.
+        total_steps: of the optimizer, in the whole run; the linear schedule reaches 0 there.
     """
     learning_rate: Any = config.learning_rate
     if config.schedule == "linear":
-        learning_rate = keras.optimizers.schedules.PolynomialDecay(config.learning_rate, total_updates, 0.0)
+        learning_rate = keras.optimizers.schedules.PolynomialDecay(config.learning_rate, total_steps, 0.0)
     if config.name == "adam":
         return FusedAdam(learning_rate, beta_1=config.beta_1, beta_2=config.beta_2, epsilon=config.epsilon, name="adam")
     return RMSPropTF1(learning_rate, rho=config.rho, epsilon=config.epsilon)

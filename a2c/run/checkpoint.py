@@ -28,6 +28,7 @@ from a2c.data.collector import RolloutCollector
 from a2c.execution.machine import versions
 from a2c.execution.replicas import ALONE, Replicas, from_text, to_text
 from a2c.execution.runtime import machine
+from a2c.extensions import is_extension
 from a2c.networks.model import weight_shapes
 from a2c.reading import OddFileError, is_regular
 from a2c.run.archive import DamagedError, read_archive, write_archive
@@ -243,9 +244,13 @@ class Checkpoints:
 def check_network(saved: Saved, observation_space: Any, num_actions: int) -> None:
     """Check that a checkpoint's network fits its configuration, before memory is allocated for it.
 
+    The network of a user's own algorithm, which only its `build_policy` knows, is checked once it is built.
+
     Raises:
         UserError: if it does not fit.
     """
+    if is_extension(saved.config.algorithm.name):
+        return
     wanted = weight_shapes(saved.config.model, observation_space, num_actions)
     if wanted != [array.shape for array in saved.group("model").values()]:
         raise _misfit(saved, "model", len(wanted))

@@ -112,7 +112,7 @@ class Incidents:
             where = f"what is needed to repeat it could not be written ({unwritable.strerror})"
         raise CrashError(
             f"The run stopped after update {self.counters.updates:,} with {first_line}; {where}. "
-            f"Resume from the last checkpoint with `{self._resume}`."
+            f"Once its cause is mended, resume from the last checkpoint with `{self._resume}`."
         ) from error
 
     def _save(

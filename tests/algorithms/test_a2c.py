@@ -93,7 +93,7 @@ def test_consecutive_updates_are_those_of_the_numpy_reference(estimator, clip, o
     )
     a2c = mlp_a2c(
         algorithm_config(**estimator),
-        build_optimizer(config, total_updates=5),
+        build_optimizer(config, total_steps=5),
         max_grad_norm=config.max_grad_norm,
         mode=mode,
     )
@@ -119,7 +119,7 @@ def test_consecutive_updates_are_those_of_the_numpy_reference(estimator, clip, o
 def test_the_learning_rate_reported_is_the_one_that_was_used():
     """The linear schedule from inside `update`: 1, 3/4, 1/2, 1/4 of the rate, then 0 and the weights rest."""
     config = OptimizerConfig(learning_rate=0.02, schedule="linear")
-    a2c = mlp_a2c(algorithm_config(), build_optimizer(config, total_updates=4), max_grad_norm=0.5, mode="graph")
+    a2c = mlp_a2c(algorithm_config(), build_optimizer(config, total_steps=4), max_grad_norm=0.5, mode="graph")
     rates, moved = [], []
     for step in range(5):
         before = weights_of(a2c)

@@ -12,6 +12,7 @@ from in_process import InProcess
 from a2c.analysis.arms import steps_done
 from a2c.analysis.compare import Request, compare_modes, compare_targets, compare_values
 from a2c.analysis.report import verdict
+from a2c.analysis.targets import ALGORITHMS, CONFIGURATIONS, kind_of
 from a2c.cli import main
 from a2c.config import UserError, build_config, load_config
 from a2c.run.training import train
@@ -162,6 +163,9 @@ def test_a_folder_is_taken_only_for_the_comparison_it_holds(tmp_path, monkeypatc
         (["--loop", "--steps", "5", "--set", "a=1"], "--steps and --set would change nothing in --loop"),
         (["--vary", "algorithm.gamma=0.9,0.8", "--updates", "50"], "--updates would change nothing in --vary"),
         (["--question", "--seeds", "8"], "--seeds would change nothing in --question"),
+        (["catch", "catch-ppo", "--algorithm", "no:Thing"], "--algorithm no:Thing: there is no module 'no'"),
+        (["a2c", "no.such:Thing"], "--algorithm no.such:Thing: there is no module 'no' here"),
+        (["a2c", "a:b.yaml"], "--algorithm a:b.yaml is not of the form module:name"),
         (["a2c", "ppo", "--algorithm", "dqn"], "--algorithm would change nothing in a comparison of algorithms"),
         (["--eager", "--only", "when"], "'when' is not one of 'where', 'why', 'growth', 'convergence'"),
         (["--eager", "--env", "Pong", "--env", "Qbert"], "give --env once"),
@@ -202,6 +206,13 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing_behind(arguments, sentence
     assert sentence in said
     assert said.count("\n") == 1
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_a_file_is_a_file_even_if_its_name_could_be_code(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert kind_of(["catch", "mine:Mine"]) == ALGORITHMS
+    Path("mine:Mine").touch()
+    assert kind_of(["catch", "mine:Mine"]) == CONFIGURATIONS
 
 
 def test_what_an_id_means_is_said_once(tmp_path, run_cli):
