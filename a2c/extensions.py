@@ -108,7 +108,7 @@ def find_extension(name: str, option: str) -> Any:
             raise UserError(f"--{option} {name}: there is no module {error.name!r} here or on PYTHONPATH.") from None
         raise UserError(f"--{option} {name}: the module {module!r} cannot be imported: {described(error)}.") from error
     if not hasattr(imported, attribute):
-        names = [name for name in dir(imported) if not name.startswith("_")]
+        names = [each for each in dir(imported) if not each.startswith("_")]
         raise UserError(f"--{option} {name}: the module {module!r} has no {attribute!r}.{nearest(attribute, names)}")
     _given[name] = getattr(imported, attribute)
     return _given[name]

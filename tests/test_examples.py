@@ -367,7 +367,7 @@ def test_ones_own_is_compared_by_its_name_and_in_a_file_that_an_option_allows(ru
 def test_a_network_that_is_not_that_of_the_configuration_is_played_and_resumed(tmp_path):
     """As of C51, which has many outputs for each action."""
     config, _ = load_config(env_id="Catch", overrides={"total_env_steps": 512})
-    other = config.model_copy(update={"model": config.model.model_copy(update={"name": "small"})})
+    other, _ = load_config(env_id="Catch", overrides={"model.name": "small"})
     own = imported("algorithm").build_policy
     kind = changed(build_policy=staticmethod(lambda config, *spaces: own(other, *spaces)))
     train(config, tmp_path / "run", algorithm=kind)

@@ -204,15 +204,30 @@ def algorithm_class(config: Config) -> type[Algorithm]:
 
 def build_policy(config: Config, space: Any, num_actions: int) -> Policy:
     """See `Algorithm.build_policy`; what a user's own raises is a UserError."""
-    with _blamed(config):
+    with _user_code(config):
         return algorithm_class(config).build_policy(config, space, num_actions)
 
 
 def build_algorithm(config: Config, space: Any, num_actions: int, *, replicas: Replicas = ALONE) -> Algorithm:
     """See `Algorithm.build`; a user's own that lacks something is a UserError, and so is what its `build` raises."""
     name = config.algorithm.name
-    with _blamed(config):
+    with _user_code(config):
         algorithm = algorithm_class(config).build(config, space, num_actions, replicas)
+    _check_form(algorithm, name)
+    _check_saved(algorithm, name)
+    if isinstance(config.algorithm, ReplaySection) and algorithm.memory is None:
+        raise UserError(f"{name} has no memory; set its replay as `self.memory`, else it is not saved.")
+    return algorithm
+
+
+def _user_code(config: Config) -> AbstractContextManager[None]:
+    """Inside, what a user's own algorithm raises becomes a UserError; what ours raises is a bug, and stays as it is."""
+    name = config.algorithm.name
+    return as_user_error(f"{name} cannot be built") if is_extension(name) else nullcontext()
+
+
+def _check_form(algorithm: Algorithm, name: str) -> None:
+    """Check that the algorithm of this name has what it needs, in the form that is used."""
     if missing := [attribute for attribute in _NEEDED if not hasattr(algorithm, attribute)]:
         raise UserError(f"{name} has no {' and no '.join(missing)}, which its `build` has to set.")
     for attribute in ("steps", "variables"):
@@ -221,23 +236,13 @@ def build_algorithm(config: Config, space: Any, num_actions: int, *, replicas: R
     for step_name, step in algorithm.steps.items():
         if not isinstance(step, Step):
             raise UserError(f"{name}: its step {step_name!r} is a {type(step).__name__}; make it a GradientStep.")
-    _check_saved(algorithm, name)
-    if isinstance(config.algorithm, ReplaySection) and algorithm.memory is None:
-        raise UserError(f"{name} has no memory; set its replay as `self.memory`, else it is not saved.")
-    return algorithm
-
-
-def _blamed(config: Config) -> AbstractContextManager[None]:
-    """Inside, what a user's own algorithm raises becomes a UserError; what ours raises is a bug, and stays as it is."""
-    name = config.algorithm.name
-    return as_user_error(f"{name} cannot be built") if is_extension(name) else nullcontext()
+    for group, listed in algorithm.variables.items():
+        if not isinstance(listed, list | tuple):
+            raise UserError(f"{name}: its `variables[{group!r}]` is a {type(listed).__name__}; make it a list.")
 
 
 def _check_saved(algorithm: Algorithm, name: str) -> None:
     """Check that a checkpoint would have all that the algorithm of this name learns."""
-    for group, listed in algorithm.variables.items():
-        if not isinstance(listed, list | tuple):
-            raise UserError(f"{name}: its `variables[{group!r}]` is a {type(listed).__name__}; make it a list.")
     saved = [variable for group in algorithm.variables.values() for variable in group]
     if list(map(id, algorithm.variables.get("model", ()))) != list(map(id, algorithm.policy.model.variables)):
         raise UserError(

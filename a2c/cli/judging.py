@@ -152,13 +152,11 @@ def compare(
 ) -> None:
     """Compare ways of training over paired seeds; run it again to continue where it was stopped."""
     kind = _one_kind(eager, vary, loop, question, targets)
-    if targets:
-        kind = kind_of(targets)
-    allows = kind in (ALGORITHMS, RUNS) and is_extension(algorithm)  # the code that a file or a run names
-    _check_options(context, kind, _USED[kind] | ({"algorithm"} if allows else set()))
-    if allows:
+    used = _USED[kind]
+    if is_extension(algorithm) and kind in (ALGORITHMS, RUNS):  # it allows the code that a file or a run names
         trust_named(algorithm)
-        algorithm = None
+        algorithm, used = None, used | {"algorithm"}
+    _check_options(context, kind, used)
     for env_id in env or ():
         check_env(env_id)
     comparing, report = fast("a2c.analysis.compare"), fast("a2c.analysis.report")
@@ -240,7 +238,7 @@ def _one_kind(eager: bool, vary: str | None, loop: bool, question: bool, targets
             "Say what to compare, one of --eager, --vary KEY=A,B, --loop, --question, two or more configurations or "
             f"runs; not {' and '.join(wanted) or 'nothing'}."
         )
-    return wanted[0]
+    return kind_of(targets) if targets else wanted[0]
 
 
 def _check_options(context: typer.Context, kind: str, used: set[str]) -> None:

@@ -6,6 +6,7 @@ import importlib
 import math
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import ale_py
@@ -72,22 +73,17 @@ class ScalarEnvs:
     def reset(self, mask: np.ndarray, seeds: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         """See `Simulator`."""
         indices = np.flatnonzero(mask).tolist()
-        if self._started:
-            self._reset(indices, seeds)
-            return self._observations.copy(), self._lives.copy()
-        with as_user_error(f"The environment env.id={self._name} cannot be started"):
-            self._reset(indices, seeds)
-            if not np.isfinite(self._observations).all():
+        told = as_user_error(f"The environment env.id={self._name} cannot be started")
+        with nullcontext() if self._started else told:
+            for index, seed in zip(indices, [None] * len(indices) if seeds is None else seeds.tolist(), strict=True):
+                observation, info = self._envs[index].reset(seed=seed)
+                self._store(index, observation, info)
+                if self._take_scores:  # the agent has no part in what is paid in a reset
+                    self._take_scores[index]()
+            if not (self._started or np.isfinite(self._observations).all()):
                 raise ValueError("its first observations are NaN or infinite")
         self._started = True
         return self._observations.copy(), self._lives.copy()
-
-    def _reset(self, indices: list[int], seeds: np.ndarray | None) -> None:
-        for index, seed in zip(indices, [None] * len(indices) if seeds is None else seeds.tolist(), strict=True):
-            observation, info = self._envs[index].reset(seed=seed)
-            self._store(index, observation, info)
-            if self._take_scores:  # the agent has no part in what is paid in a reset
-                self._take_scores[index]()
 
     def step(self, actions: np.ndarray) -> Outcome:
         """See `Simulator`."""

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from a2c.algorithms.policy import Head, Policy, Shown
-from a2c.config import Config, CrashError, UserError, env_slug
+from a2c.config import Config, CrashError, UserError, changed, env_slug
 from a2c.envs import VecEnv, make_vec_env
 from a2c.evaluation.evaluate import evaluate
 from a2c.execution.runtime import parts_of, setup, stream_seed
@@ -29,8 +29,6 @@ from a2c.export.card import (
     trained_with,
     without_games,
 )
-from a2c.extensions import is_extension
-from a2c.networks.model import build_model
 from a2c.run.bundle import is_result, write_bundle
 from a2c.run.checkpoint import Saved, restored_policy
 from a2c.run.files import BUNDLE, new_folder, try_writing, write_atomically
@@ -111,11 +109,8 @@ def export(
         observations = _observe(policy, envs, seed=stream_seed(config.seed, "export actions"))
     outputs = [tuple(output.shape) for output in policy.model.outputs]
     if "onnx" in wanted and outputs != [(None, envs.num_actions), (None,)]:
-        told = f"ONNX needs a network with outputs (None, {envs.num_actions}) and (None,), and this one has {outputs}"
-        if formats:
-            raise UserError(f"{told}; use --format savedmodel.")
-        warn(f"only the SavedModel is written. {told}.")
-        wanted = FORMATS[:1]
+        needs = f"ONNX needs a network with outputs (None, {envs.num_actions}) and (None,)"
+        wanted = _without_onnx(formats, f"{needs}, and this one has {outputs}; use --format savedmodel.", warn)
     try:
         with new_folder(out) as folder:
             checks = _write_networks(saved, policy, envs, observations, wanted, folder)
@@ -209,10 +204,10 @@ def _write_networks(
         write_onnx(policy.model, folder / ONNX, policy.head, policy.shows)
         network = _load_onnx(folder / ONNX, policy.shows)
         checks.append(_check(ONNX, network, *truth, observations))
-        if precision != "float32" and not is_extension(saved.config.algorithm.name):  # whose network may be another
+        if precision != "float32":
             # same arithmetic as in the file, so that the narrow tolerance holds
-            model = build_model(saved.config.model, envs.observation_space, envs.num_actions, seed=0)
-            model.set_weights(policy.model.get_weights())
+            config = changed(_to_play(saved.config), {"runtime.precision": "float32"})
+            model = restored_policy(saved, config, envs.observation_space, envs.num_actions).model
             twin = "the same weights in float32", _by_model(model, policy.head), TOLERANCES["float32"]
             checks.append(_check(ONNX, network, *twin, observations))
     return checks
@@ -295,12 +290,16 @@ def _available(formats: Sequence[str], warn: Callable[[str], None]) -> Sequence[
         if "onnx" in (formats or FORMATS):
             import_module("onnx"), import_module("onnxruntime")
     except ImportError as error:
-        hint = f"ONNX needs onnx and onnxruntime ({error}): pip install 'a2c[onnx]'"
-        if formats:
-            raise UserError(f"{hint}.") from None
-        warn(f"only the SavedModel is written. {hint}.")
-        return FORMATS[:1]
+        return _without_onnx(formats, f"ONNX needs onnx and onnxruntime ({error}): pip install 'a2c[onnx]'.", warn)
     return formats or FORMATS
+
+
+def _without_onnx(formats: Sequence[str], why: str, warn: Callable[[str], None]) -> Sequence[str]:
+    """The SavedModel alone, with a warning; raises UserError if formats, and so ONNX, were requested."""
+    if formats:
+        raise UserError(why) from None
+    warn(f"only the SavedModel is written. {why}")
+    return FORMATS[:1]
 
 
 def _refuse_existing(out: Path) -> None:
