@@ -1,4 +1,4 @@
-"""a2c: an exact, fast and honest trainer of advantage actor-critic agents on Atari games."""
+"""a2c: an exact, fast and honest trainer of A2C and other agents on Atari games."""
 
 from __future__ import annotations
 

@@ -22,8 +22,8 @@ def virtual_environment(peer: str) -> Path:
     """The Python of a peer's environment, which is made anew unless it is as its requirements say.
 
     Raises:
-        LeftOutError: where a package is not to be had for this Python.
-        UserError: where there is no network.
+                LeftOutError: if a package is not available for this Python.
+        UserError: if there is no network.
     """
     requirements = HERE / f"requirements-{peer}.txt"
     wanted = CPU_TORCH.read_text(encoding="utf-8") + requirements.read_text(encoding="utf-8") + sys.version

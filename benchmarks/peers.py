@@ -117,8 +117,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     """Install, start and measure: what `report` shows and --json writes.
 
     Raises:
-        UserError: for an unknown contestant, game, preset or folder, where there is no network to install from, and
-            where no contestant can run.
+        UserError: for an unknown contestant, game, preset or folder, if there is no network to install from, or if no
+            contestant can run.
         LeftOutError: if a contestant ends after it has started.
     """
     if options.json and not options.json.parent.is_dir():
@@ -311,7 +311,7 @@ def machine() -> dict[str, str]:
 
 
 def busy_seconds() -> float:
-    """CPU seconds since boot that were not idle, those of other guests on the host too; 0 where nothing tells."""
+    """CPU seconds since boot that were not idle, those of other guests on the host too; 0 if nothing tells."""
     about = Path("/proc/stat")
     if not about.exists():
         return 0.0

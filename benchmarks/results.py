@@ -257,7 +257,7 @@ def over_games(scores: Mapping[str, Any]) -> float:
 
 
 def aggregate(algorithm: str, runs: dict[str, list[Run]], steps: int) -> str:
-    """A row: human-normalized scores over games, with the interval over seeds if there are enough of each game."""
+    """A row: human-normalised scores over games, with the interval over seeds if there are enough of each game."""
     scores = {game: [_normalized(game, run.score(steps)) for run in found] for game, found in runs.items()}
     text = f"{over_games(scores):.2f}"
     if all(len(each) >= MIN_SEEDS for each in scores.values()):
@@ -343,18 +343,18 @@ def report() -> None:
 
 INTRODUCTION = """\
 Mean scores of whole games: 20 an evaluation, sampled actions, no sticky actions, the mean over seeds. Each run is one
-command, which `docs/results/RUN.json` holds with its settings, versions and every score.
-`python benchmarks/results.py train` makes the runs that have no such file, and `python benchmarks/results.py report`
-this page. The zoo's are the evaluations of rl-zoo3's own trainings, one run each, averaged over the 0.25 M steps before
+command, which `docs/results/RUN.json` holds with its settings, versions and every score. `python benchmarks/results.py
+train` makes the runs that are missing or had other settings, and `python benchmarks/results.py report` this page. The
+zoo's are the evaluations of rl-zoo3's own trainings, one run each, averaged over the 0.25 M steps before
 (`benchmarks/zoo_curves.csv` names the source)."""
 COUNTS = """\
-These counts are a description, with no interval: one or two runs against one are no test. The presets were chosen on
+These counts are a description, with no interval: so few runs are no test. The presets were chosen on
 these games, with seed 0 among the seeds looked at, while each of the zoo's algorithms has one setting for all games."""
 SPEED = """\
 A run takes at most {minutes} minutes of training on two cores; its start and its evaluations are not counted. Runs made
 on one core are counted {times} times as fast there, as measured."""
 AGGREGATE = f"""\
-The interquartile mean of human-normalized scores over these games (Agarwal et al. 2021; 0 is random play, 1 a human).
+The interquartile mean of human-normalised scores over these games (Agarwal et al. 2021; 0 is random play, 1 a human).
 If games differ in their number of seeds, it is that of their means over seeds. A 95 % interval over seeds (stratified
 bootstrap) is given from {MIN_SEEDS} seeds of each game on: with fewer it would be too narrow."""
 

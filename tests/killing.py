@@ -29,7 +29,7 @@ class Kill:
 
     env_steps: int  # of the last line of metrics
     phase: str  # what was under way
-    checkpoint: int | None  # env_steps of the one to go on from; None: killed before the first was whole
+    checkpoint: int | None  # env_steps of the one to resume from; None: killed before the first was whole
 
 
 class Session:

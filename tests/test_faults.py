@@ -60,7 +60,7 @@ class Sick(gym.Env):
         return self._look(sick), reward, self.t >= 10, False, {}
 
     def _look(self, sick=False):
-        if self.sickness == "clock":  # no function of its seed
+        if self.sickness == "clock":  # not a function of its seed
             return np.array([time.perf_counter(), 0], np.float32)
         look = self.np_random.normal(size=2).astype(np.float32)
         return look * np.nan if sick and self.sickness == "observation" else look

@@ -67,7 +67,7 @@ def check_train(arguments: list[str]) -> dict[str, Any]:
     command, *rest = arguments
     assert command == "train"
     options = typer.main.get_command(app).commands[command].make_context(command, rest).params
-    assert options["resume"], "whatever restarts it has no other way to go on"
+    assert options["resume"], "whatever restarts it has no other way to resume"
     assert options["run_dir"] is not None
     load_config(env_id=options["env"], assignments=options["set_"])
     return options

@@ -10,7 +10,7 @@ from gymnasium.spaces import Box
 
 from a2c.config import ModelConfig, UserError, load_config
 from a2c.execution import memory
-from a2c.execution.memory import physical_memory, refuse_huge_network, refuse_huge_rollout
+from a2c.execution.memory import check_network_memory, check_rollout_memory, physical_memory
 from a2c.networks.model import build_model, weight_shapes
 
 IMAGES = Box(0, 255, (84, 84, 4), np.uint8)
@@ -27,7 +27,7 @@ def test_a_rollout_of_more_observations_than_memory_names_keys_and_sizes():
     huge = ["env.num_envs=4096", "algorithm.rollout_length=4096", "total_env_steps=20_000_000"]
     config, _ = load_config(config="atari", assignments=huge)
     with pytest.raises(UserError) as error:
-        refuse_huge_rollout(config, IMAGES, memory=25 * 10**9)
+        check_rollout_memory(config, IMAGES, memory=25 * 10**9)
     assert str(error.value) == (
         "algorithm.rollout_length=4096 x env.num_envs=4096 observations of 84 x 84 x 4 uint8 take 473.5 GB, and this "
         "machine has 25.0 GB; lower one of the two."
@@ -37,23 +37,23 @@ def test_a_rollout_of_more_observations_than_memory_names_keys_and_sizes():
 @pytest.mark.parametrize(("space", "size"), [(IMAGES, 32 * 84 * 84 * 4), (VECTORS, 32 * 4 * 4)])
 def test_a_rollout_that_just_fits_is_allowed(space, size):
     config = small_config()  # 8 x 4
-    refuse_huge_rollout(config, space, memory=size)
+    check_rollout_memory(config, space, memory=size)
     with pytest.raises(UserError):
-        refuse_huge_rollout(config, space, memory=size - 1)
+        check_rollout_memory(config, space, memory=size - 1)
 
 
 def test_a_network_is_counted_with_gradients_and_optimizer():
     shapes = [(10, 5), (5,)]
-    refuse_huge_network(shapes, memory=55 * 16)
+    check_network_memory(shapes, memory=55 * 16)
     with pytest.raises(UserError, match=r"The network has 55 weights, 10 x 5 in its largest layer.*model.hidden_sizes"):
-        refuse_huge_network(shapes, memory=55 * 16 - 1)
+        check_network_memory(shapes, memory=55 * 16 - 1)
 
 
 def test_presets_fit():
     for preset in ("atari", "a2c", "ppo"):
         config, _ = load_config(config=preset, env_id="Pong")
-        refuse_huge_rollout(config, IMAGES)
-        refuse_huge_network(weight_shapes(config.model, IMAGES, 18))
+        check_rollout_memory(config, IMAGES)
+        check_network_memory(weight_shapes(config.model, IMAGES, 18))
 
 
 @pytest.mark.parametrize(

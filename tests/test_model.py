@@ -8,7 +8,7 @@ from gymnasium.spaces import Box
 
 import a2c.networks.model
 from a2c.config import ModelConfig, UserError
-from a2c.networks.model import Bias, MaxPool, MotionConv2D, PixelsToFloats, build_model, refuse_unproven_layers
+from a2c.networks.model import Bias, MaxPool, MotionConv2D, PixelsToFloats, build_model, check_layers
 
 TINY = ((4, 4, 4), (8, 4, 2))
 
@@ -422,7 +422,7 @@ def test_networks_of_several_sizes_and_precisions_pool_in_one_process():
 @pytest.mark.parametrize("network", NETWORKS)
 def test_the_layers_of_every_network_are_proven(network, dtype):
     space, config = NETWORKS[network]
-    refuse_unproven_layers(build(space, dtype=dtype, **config))
+    check_layers(build(space, dtype=dtype, **config))
 
 
 class MyRelu(keras.layers.ReLU):
@@ -453,14 +453,14 @@ def test_a_layer_that_was_not_compared_is_refused_by_name(layer):
     make, message = UNPROVEN[layer]
     x = keras.Input((8, 8, 3))
     with pytest.raises(UserError, match=message):
-        refuse_unproven_layers(keras.Model(x, keras.layers.Flatten()(make(x))))
+        check_layers(keras.Model(x, keras.layers.Flatten()(make(x))))
 
 
 def test_the_first_of_two_unproven_layers_is_named():
     x = keras.Input((8, 8, 3))
     y = keras.layers.AveragePooling2D(2, name="first")(Bias()(x))
     with pytest.raises(UserError, match="'first'"):
-        refuse_unproven_layers(keras.Model(x, keras.layers.LayerNormalization(name="second")(y)))
+        check_layers(keras.Model(x, keras.layers.LayerNormalization(name="second")(y)))
 
 
 def test_a_model_whose_call_is_its_own_is_refused():
@@ -469,4 +469,4 @@ def test_a_model_whose_call_is_its_own_is_refused():
             return x
 
     with pytest.raises(UserError, match=r"'mine' \(Mine\)"):
-        refuse_unproven_layers(Mine(name="mine"))
+        check_layers(Mine(name="mine"))

@@ -63,7 +63,7 @@ def restored(run_dir: Path, saved: dict[str, np.ndarray]) -> tuple[Numbers, Segm
 
 
 def test_each_checkpoint_finds_its_rows_until_it_is_gone(tmp_path):
-    """Also in a later session, which may go on from an earlier checkpoint than the last."""
+    """Also in a later session, which may resume from an earlier checkpoint than the last."""
     memory = Numbers()
     segments, kept = Segments(tmp_path, memory), {}
     for number in range(12):

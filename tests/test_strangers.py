@@ -38,7 +38,7 @@ def quick_pictures(monkeypatch):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> Path:
-    """A run with checkpoints of every kind, evaluations and events, that can go on."""
+    """A run with checkpoints of every kind, evaluations and events, that can be resumed."""
     from a2c.run.training import train  # imports TensorFlow
 
     folder = tmp_path_factory.mktemp("trained") / "run"

@@ -88,8 +88,8 @@ class Algorithm(ABC):
     Attributes:
         policy: acts in the environments.
         steps: its compiled steps, by name.
-        variables: all that changes from update to update and is no function of their number, in named lists; saved in
-            checkpoints. The policy needs only "model".
+        variables: all that changes from update to update and is not a function of their number, in named lists; saved
+            in checkpoints. The policy needs only "model".
         parts: number of parts that every batch is split into, see `parts_of`.
         memory: what it keeps of earlier rollouts, if it does; saved beside the checkpoints.
         traced: compiled functions that every round calls besides these steps and the policy's `explore`.

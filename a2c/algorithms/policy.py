@@ -11,10 +11,10 @@ import tensorflow as tf
 from a2c.algorithms.losses import duelling_q_values
 from a2c.config import Config
 from a2c.execution.compile import Compiled
-from a2c.execution.memory import refuse_huge_network
+from a2c.execution.memory import check_network_memory
 from a2c.execution.replicas import ALONE, Replicas
 from a2c.execution.runtime import is_exact, stream_seed
-from a2c.networks.model import build_model, refuse_unproven_layers, weight_shapes
+from a2c.networks.model import build_model, check_layers, weight_shapes
 
 Said = dict[str, np.ndarray]  # [B, ...] float32 by name
 Shown = Literal["probabilities", "q_values"]
@@ -275,12 +275,12 @@ def network(config: Config, observation_space: Any, num_actions: int, replicas: 
         UserError: if the network does not fit the observations or the machine's memory, or if it is not exact and
             `runtime.numerics` requires that.
     """
-    refuse_huge_network(weight_shapes(config.model, observation_space, num_actions))
+    check_network_memory(weight_shapes(config.model, observation_space, num_actions))
     with replicas.scope():
         seed, precision = stream_seed(config.seed, "weights"), config.runtime.precision
         model = build_model(config.model, observation_space, num_actions, seed=seed, dtype=precision)
     if is_exact(config.runtime):
-        refuse_unproven_layers(model)
+        check_layers(model)
     return model
 
 
@@ -308,8 +308,8 @@ def held_uniform(shape: Any, seed: tf.Tensor, hold: int) -> tf.Tensor:
 
     For SPELL * hold draws in a row, a row keeps its numbers with probability HELD, and then changes them every `hold`
     draws. So an undecided policy keeps to an action, and reaches what single random actions do not. Averaged over the
-    numbers, an action has the policy's probabilities; given an observation that tells of earlier actions it has not,
-    which no loss corrects. hold = 1: all are new at each draw. After coloured noise (Hollenstein et al. 2024, arXiv
+    numbers, an action has the policy's probabilities, but not given an observation that depends on earlier actions; no
+    loss corrects this. hold = 1: all are new at each draw. After coloured noise (Hollenstein et al. 2024, arXiv
     2312.11091), which is for continuous actions, and options that repeat an action (Dabney et al. 2021, arXiv
     2006.01782).
     """

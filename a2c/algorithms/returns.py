@@ -77,7 +77,7 @@ def gae(
     # after an end, row t+1 belongs to another return: its value must not leak into this one
     next_values = tf.where(ends, final_values, next_values)
     deltas = rewards + discounts * next_values - values
-    advantages = reverse_recursion(deltas, going_on(discounts, ends) * gae_lambda)
+    advantages = reverse_recursion(deltas, continuing(discounts, ends) * gae_lambda)
     return Targets(advantages, advantages + values)
 
 
@@ -94,13 +94,13 @@ def n_step_returns(
     """
     check_shapes("n_step_returns", 2, rewards=rewards, discounts=discounts, ends=ends, final_values=final_values)
     check_shapes("n_step_returns", 1, bootstrap_value=bootstrap_value, rewards_of_one_row=rewards[0])
-    decays = going_on(discounts, ends)
+    decays = continuing(discounts, ends)
     received = rewards + (discounts - decays) * final_values
     last = received[-1] + decays[-1] * tf.stop_gradient(bootstrap_value)
     return reverse_recursion(tf.concat([received[:-1], last[None]], axis=0), decays)
 
 
-def going_on(discounts: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
+def continuing(discounts: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
     """The discounts [T, B] inside episodes, 0 at every end."""
     return tf.where(ends, tf.zeros_like(discounts), discounts)
 

@@ -127,8 +127,8 @@ class PPOSection(ActorCriticSection):
     target_kl: Annotated[float, Field(gt=0), NUMBER] | None = None
     """An update ends early when approx_kl is above this; null = never."""
     target_clip_fraction: Annotated[float, Field(gt=0, lt=1), NUMBER] | None = None
-    """After an update that clips more than this the learning rate is 5 % lower, else higher, up to its schedule; null =
-    it keeps to its schedule."""
+    """If an update clips more than this, the learning rate falls by 5 %, else it rises, at most to its schedule; null =
+    always the schedule."""
 
     def passes(self, num_envs: int) -> float:
         """See `AlgorithmSection`."""
@@ -169,7 +169,7 @@ class TRPOSection(AlgorithmSection):
 
     name: Literal["trpo"] = "trpo"
     rollout_length: Length = 128
-    """T: 2048 steps of 16 environments [sb3]."""
+    """T: with 16 environments 2,048 steps [sb3]."""
     gae_lambda: Probability = 0.95
     """Of GAE (Schulman et al. 2016); 1 = n-step returns [sb3]."""
     normalize_advantages: bool = True

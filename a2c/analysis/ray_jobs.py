@@ -58,7 +58,7 @@ class Cluster(Place):
             import ray
         except ImportError:
             raise UserError("--cluster needs Ray on this machine and on every node: pip install 'a2c[ray]'.") from None
-        _refuse_absent(self.address)
+        _check_answers(self.address)
         self.ray: Any = ray
         before = signal.getsignal(signal.SIGTERM)
         ray.init(self.address, log_to_driver=False, configure_logging=False)
@@ -78,7 +78,7 @@ class Cluster(Place):
             paths = (str(Path.cwd()), str(Path(token.name).absolute()))
             asked = [(node["NodeManagerHostname"], self._ask(node["NodeID"], paths)) for node in nodes]
             for name, answer in asked:  # several nodes may share a name
-                _refuse_unfit(name, self._answer(answer))
+                _check_fits(name, self._answer(answer))
 
     def start(self, job: Job) -> Process:
         """Run a job's command on a node as soon as one has a free CPU."""
@@ -139,7 +139,7 @@ class _Task:
             ) from None
 
 
-def _refuse_absent(address: str) -> None:
+def _check_answers(address: str) -> None:
     """Check in a separate process that a cluster answers: Ray would try for minutes, and write to the terminal."""
     try:
         done = subprocess.run(
@@ -155,7 +155,7 @@ def _refuse_absent(address: str) -> None:
         )
 
 
-def _refuse_unfit(node: str, found: Any) -> None:
+def _check_fits(node: str, found: Any) -> None:
     if isinstance(found, str):
         raise UserError(
             f"The node {node} cannot run these jobs: {found}; every node needs a2c installed, and the current folder "

@@ -174,10 +174,8 @@ def _median_interval(effects: Array) -> tuple[Array, Array]:
     for any distribution. Interpolating between the two d around 95 % depends little on the distribution either
     (Hettmansperger and Sheather 1986, Statistics & Probability Letters 4, 75-79).
 
-    Chosen by coverage, measured over 5,000 simulated comparisons, three times, of log-normal, skewed, heavy-tailed
-    (Cauchy, t with 2 degrees of freedom) and censored effects: 94 to 98 % with 6, 7, 8, 10 and 20 pairs. The
-    percentile bootstrap of the median had 87 to 88 % with 7 pairs, and 91 % with 6 if 45 % were censored. No
-    interpolation holds if effects leave a gap around their median, as two clusters do: 88 % with 7 pairs.
+    Chosen by its coverage in simulations (tests/analysis/test_statistics.py). No interpolation holds if effects leave
+    a gap around their median, as two clusters do: 88 % with 7 pairs.
     """
     n = effects.shape[-1]
     ordered = np.sort(effects, axis=-1)

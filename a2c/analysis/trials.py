@@ -1,6 +1,6 @@
 """The trials of a hyperparameter search, in an Optuna study that several processes may share.
 
-A trial that is in work is RUNNING in the study, and its folder in `locks/` is locked by the process that works on it.
+A running trial is RUNNING in the study, and its folder in `locks/` is locked by the process that works on it.
 If that process is killed, the system releases the lock, and the next process that finds it free takes the trial over.
 """
 
@@ -146,7 +146,7 @@ class Trials:
         return DEFAULT in claim.trial.user_attrs
 
     def some_are_running(self) -> bool:
-        """Whether a trial is in work, perhaps in another process."""
+        """Whether a trial is running, perhaps in another process."""
         return any(trial.state == self.state.RUNNING for trial in self.study.get_trials(deepcopy=False))
 
     def counts(self) -> dict[str, int]:

@@ -76,18 +76,18 @@ TimedSteps = Annotated[
 ]
 TrustedEnv = Annotated[
     str | None,
-    typer.Option("--env", help="Its environment; must be said if it is module:Id, since that runs code."),
+    typer.Option("--env", help="Its environment; name it if it is module:Id, since that runs code."),
 ]
 TrustedAlgorithm = Annotated[
     str | None,
-    typer.Option("--algorithm", help="Its algorithm; must be said if it is module:Name, since that runs code."),
+    typer.Option("--algorithm", help="Its algorithm; name it if it is module:Name, since that runs code."),
 ]
 TrustedModel = Annotated[
-    str | None, typer.Option("--model", help="Its network; must be said if it is module:builder, since that runs code.")
+    str | None, typer.Option("--model", help="Its network; name it if it is module:builder, since that runs code.")
 ]
 TrustedWrappers = Annotated[
     list[str] | None,
-    typer.Option("--wrapper", help="Its wrapper, module:Name; each must be said, since it runs code."),
+    typer.Option("--wrapper", help="Its wrapper, module:Name; name each, since it runs code."),
 ]
 StopAt = Annotated[
     float | None,

@@ -63,7 +63,7 @@ def train(
     model: ModelOption = None,
     wrapper: WrapperOption = None,
     steps: Steps = None,
-    seed: Annotated[int | None, typer.Option(help="Same config and seed, same bits.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of everything random; default: the preset's.")] = None,
     seeds: Seeds = None,
     jobs: Jobs = None,
     cluster: RayCluster = None,

@@ -151,7 +151,7 @@ class OptimizerConfig(Section):
     beta_2: Annotated[float, Field(ge=0, lt=1), NUMBER] = 0.999
     """Adam's decay of the mean squared gradient."""
     epsilon: Annotated[float, Field(ge=1e-30, le=1e6), NUMBER] = 1e-5
-    """Added to the root of the mean square, within it by RMSProp [zoo], [oa]."""
+    """Added to the root of the mean square (Adam), or to the mean square (RMSProp) [zoo], [oa]."""
     max_grad_norm: Annotated[float, Field(ge=1e-30, le=1e6), NUMBER] = 0.5
     """Gradients are scaled down to this global norm [zoo], [oa]."""
     on_nan: Literal["stop", "skip"] = "stop"
@@ -159,7 +159,7 @@ class OptimizerConfig(Section):
 
 
 class RuntimeConfig(Section):
-    """How the maths is executed. Nothing here changes what is computed beyond rounding."""
+    """How the maths is executed."""
 
     mode: Literal["graph", "eager", "xla"] = "graph"
     """How the update is executed."""
@@ -276,7 +276,7 @@ class Config(Section):
     """Everything that decides a training run."""
 
     seed: NonNegativeInt = 0
-    """Of everything random: the same configuration and seed give the same bits."""
+    """Of everything random."""
     total_env_steps: PositiveInt = 10_000_000
     """Agent steps over all environments [zoo]; times frame_skip = frames."""
     env: EnvConfig = EnvConfig()

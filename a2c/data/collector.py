@@ -11,7 +11,7 @@ import numpy as np
 from a2c.config import Config
 from a2c.data.rollout import Episode, Rollout
 from a2c.envs import Group, VecEnv, VecEnvGroups
-from a2c.execution.memory import refuse_huge_rollout
+from a2c.execution.memory import check_rollout_memory
 from a2c.execution.runtime import stream_seed
 
 ALIGNMENT = 64  # bytes
@@ -211,7 +211,7 @@ def build_collector(
     Raises:
         UserError: if a rollout does not fit the machine's memory.
     """
-    refuse_huge_rollout(config, envs.observation_space)
+    check_rollout_memory(config, envs.observation_space)
     return RolloutCollector(
         envs,
         policy.explore,

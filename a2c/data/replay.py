@@ -17,7 +17,7 @@ from a2c.data.collector import aligned
 from a2c.data.rollout import Rollout
 from a2c.data.sum_tree import SumTree
 from a2c.envs import atari_game
-from a2c.execution.memory import refuse_huge_replay
+from a2c.execution.memory import check_replay_memory
 
 FACTS = ("actions", "rewards", "terminated", "truncated", "life_lost")  # as in a rollout, [rows, B]
 ROWS = ("frames", "ages", *FACTS)
@@ -290,5 +290,5 @@ def replay_of(config: EnvConfig, space: Any, *, capacity: int, n_step: int = 1, 
     """
     stack = stack_of(config)
     slots = slots_of(capacity, n_step, stack, config.num_envs)
-    refuse_huge_replay(capacity, slots * config.num_envs, space, stack)
+    check_replay_memory(capacity, slots * config.num_envs, space, stack)
     return Replay(space, capacity=capacity, num_envs=config.num_envs, n_step=n_step, stack=stack, alpha=alpha)

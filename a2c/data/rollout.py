@@ -45,7 +45,7 @@ class Episode(NamedTuple):
     """One whole game, from reset to game over or the time limit, across lost lives."""
 
     env_index: int
-    number: int  # counts the episodes of this sub-environment from 0
+    number: int  # counts the episodes of this environment from 0
     seed: int  # of its series: the episode is a function of this seed and of all actions since the series began
     episode_return: float  # undiscounted sum of raw rewards: the game's score
     length: int  # agent steps

@@ -84,8 +84,8 @@ def episode_seed(seed: int, stream: str, env_index: int, number: int) -> int:
     Args:
         seed: of the run, below 2**64.
         stream: the use of the environments, such as `train`.
-        env_index: of the sub-environment.
-        number: of the episode in this sub-environment, from 0; the first one that is played with this seed.
+        env_index: of the environment.
+        number: of the episode in this environment, from 0; the first one that is played with this seed.
 
     Returns:
         An int in [0, 2**31), which every emulator and Gymnasium environment accepts.

@@ -84,7 +84,7 @@ def evaluate(
 
     Args:
         path: a checkpoint file, or a run folder (its latest good checkpoint).
-        episodes: number of games; each sub-environment's share is fixed in advance, so that short games are
+        episodes: number of games; each environment's share is fixed in advance, so that short games are
             not over-represented. Default: the run's own, else 20.
         greedy: take the most probable action instead of a draw. Default: the run's own.
         seed: of games and draws. Default: the run's own, which reproduces the run's final evaluation.
@@ -150,7 +150,7 @@ def play(
     on_episode: Callable[[Episode], None] = lambda episode: None,
     on_step: Callable[[], None] = lambda: None,
 ) -> list[PlayedGame]:
-    """Play `episodes` whole games: the first ceil or floor(episodes / B) of every sub-environment.
+    """Play `episodes` whole games: the first ceil or floor(episodes / B) of every environment.
 
     Args:
         policy: the player.
@@ -162,7 +162,7 @@ def play(
         on_step: called before each step; may raise to stop the evaluation.
 
     Returns:
-        The games by sub-environment, then by number: a function of the weights and the seeds only.
+        The games by environment, then by number: a function of the weights and the seeds only.
     """
     b = envs.num_envs
     quota = np.array([episodes // b + (i < episodes % b) for i in range(b)])

@@ -96,8 +96,7 @@ def mean_interval(scores: npt.ArrayLike, *, seed: int = 0) -> tuple[float, float
     """The 95 % bootstrap interval of the mean over games; None for fewer than 5, which cover the mean too rarely.
 
     The expanded percentile interval of Hesterberg 2015, arXiv 1411.5279: for few games it takes more extreme
-    percentiles, according to Student's t. With 20 games of simulated scores it covered the mean in 92 to 95 % of 400
-    samples; if one game in twenty is an outlier, as with a good Pong player, in 85 %: then play more games.
+    percentiles, according to Student's t. docs/seeing.md says how often it covers the mean.
 
     Args:
         scores: [games], of independent games of one agent: the interval covers other games, not other training seeds.

@@ -18,7 +18,7 @@ def physical_memory() -> int:
     return int(min(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), memory_limit()))
 
 
-def refuse_huge_rollout(config: Config, observation_space: Any, *, memory: int | None = None) -> None:
+def check_rollout_memory(config: Config, observation_space: Any, *, memory: int | None = None) -> None:
     """Check that the observations of a rollout fit in memory.
 
     Args:
@@ -41,7 +41,7 @@ def refuse_huge_rollout(config: Config, observation_space: Any, *, memory: int |
         )
 
 
-def refuse_huge_replay(
+def check_replay_memory(
     capacity: int, stored: int, observation_space: Any, stack: int, *, memory: int | None = None
 ) -> None:
     """Check that a replay fits in memory.
@@ -66,7 +66,7 @@ def refuse_huge_replay(
         )
 
 
-def refuse_huge_network(shapes: list[tuple[int, ...]], *, memory: int | None = None) -> None:
+def check_network_memory(shapes: list[tuple[int, ...]], *, memory: int | None = None) -> None:
     """Check that a network can be trained in memory.
 
     Args:

@@ -193,7 +193,7 @@ class Replicas:
 
     @contextlib.contextmanager
     def connected(self) -> Iterator[None]:
-        """Report a lost worker; TensorFlow notices within 10 seconds, or at once if the worker's system still runs.
+        """Report a lost worker; TensorFlow notices the chief's loss at once, another's within some 12 seconds.
 
         Raises:
             CrashError: if a worker is lost.
@@ -224,7 +224,7 @@ def open_replicas(config: Config) -> tuple[Config, Replicas]:
     """
     if config.runtime.strategy == "multiworker":
         return _open_workers(config)
-    _refuse_lonely(config.runtime.strategy)
+    _check_used(config.runtime.strategy)
     if config.runtime.strategy == "none":
         return config, ALONE
     devices = _devices(config.runtime)
@@ -265,7 +265,7 @@ def _context() -> Any:
     return tf.distribute.get_replica_context()
 
 
-def _refuse_lonely(strategy: str) -> None:
+def _check_used(strategy: str) -> None:
     """Check that there is no unused cluster in TF_CONFIG: each of its workers would train a separate run."""
     cluster = None
     with contextlib.suppress(UserError):  # malformed: not meant for a2c

@@ -101,7 +101,7 @@ def export(
     saved = find_checkpoint(Path(path), warn)
     check_trust(saved, env_id)
     out = out or run_folder(saved.path) / f"export-{saved.env_steps:012d}"
-    _refuse_existing(out)
+    _check_new(out)
     config = _to_play(saved.config)
     setup(config.runtime, parts=parts_of(saved.config))
     with make_vec_env(config.env, seed=config.seed, stream="export") as envs:
@@ -302,7 +302,7 @@ def _without_onnx(formats: Sequence[str], why: str, warn: Callable[[str], None])
     return FORMATS[:1]
 
 
-def _refuse_existing(out: Path) -> None:
+def _check_new(out: Path) -> None:
     """Check, before the work, that the folder can be made; an empty folder is allowed."""
     if out.name and out.is_dir() and not any(out.iterdir()):
         return

@@ -206,7 +206,7 @@ def _max_pool_gradient(x: tf.Tensor, upstream: tf.Tensor) -> tf.Tensor:
     return tape.gradient(y, x, output_gradients=upstream)
 
 
-# the layers of `build_model`'s networks, each with its allowed activations: see `refuse_unproven_layers`
+# the layers of `build_model`'s networks, each with its allowed activations: see `check_layers`
 LINEAR, TANH = keras.activations.linear, keras.activations.tanh
 PROVEN_LAYERS: dict[type, tuple[Any, ...]] = {
     **dict.fromkeys((keras.layers.InputLayer, keras.layers.Flatten, keras.layers.Reshape, keras.layers.Add), (None,)),
@@ -216,7 +216,7 @@ PROVEN_LAYERS: dict[type, tuple[Any, ...]] = {
 }
 
 
-def refuse_unproven_layers(model: keras.Model) -> None:
+def check_layers(model: keras.Model) -> None:
     """Check that a model has only layers that were shown to give the same bits in eager and graph execution.
 
     Only the layers of `build_model`'s networks were compared.

@@ -13,7 +13,7 @@ from a2c.config import Config, UserError, shown
 from a2c.extensions import described
 from a2c.run.metrics import WINDOW, Counters
 
-Answer = Literal["save", "stop"] | bool | None  # None or True: go on; False or "stop": save and stop; "save": save
+Answer = Literal["save", "stop"] | bool | None  # None or True: continue; False or "stop": save and stop; "save": save
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Moment:
 class Callback:
     """Base of callbacks: each method is called in the loop, in the chief's process, and does nothing by default.
 
-    What a method answers: None or True, go on; False or "stop", save and stop; "save", save now. What it raises ends
+    What a method answers: None or True, continue; False or "stop", save and stop; "save", save now. What it raises ends
     the run, which is saved first. None of it changes the run's bits, only when it ends and which checkpoints it writes.
     """
 

@@ -1,10 +1,8 @@
 """The log of an algorithm's memory: files of rows that never change, beside the checkpoints that need them.
 
 A checkpoint of a replay of 1 M transitions would take gigabytes, three times over. So each checkpoint first writes the
-rows since the one before it to new files, then itself, with the rows, names and seals of all files that it needs. A
-kill in between leaves files that no checkpoint names, which the resumed run removes; a file is removed as soon as no
-kept checkpoint needs it. Playing the actions again would need no files, but as long as the emulator needs for them, and
-an emulator that does the same again.
+rows since the one before it to new files, then itself, with the rows, names and seals of all files that it needs
+(docs/reliability.md). A kill in between leaves files that no checkpoint names, which the resumed run removes.
 """
 
 from __future__ import annotations

@@ -245,7 +245,7 @@ class Run:
             env = f"{self.config.env.id}{' in its env.wrappers' if self.config.env.wrappers else ''}"
             warn(
                 f"{lost} of {self.envs.num_envs} environments are not where they were when {saved.path.name} was "
-                f"written: {env} is no function of its seed and actions, or is another version. They "
+                f"written: {env} is not a function of its seed and actions, or is another version. They "
                 f"start new games, and the run continues{forgets}, but not exactly."
             )
 

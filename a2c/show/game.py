@@ -150,6 +150,6 @@ def _check_same(game: PlayedGame, t: int, score: float, *, ended: bool) -> None:
     if ended != (t == length) or (ended and score != wanted):
         raise UserError(
             f"The game of seed {game.episode.seed} goes another way when it is played again (step {t} of {length}, "
-            f"score {score:g}, {wanted:g} then): the environment is no function of its seed and actions, so that there "
-            "is nothing to show."
+            f"score {score:g}, {wanted:g} then): the environment is not a function of its seed and actions, so that "
+            "there is nothing to show."
         )

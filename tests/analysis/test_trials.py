@@ -80,7 +80,7 @@ def test_a_trial_that_was_left_is_claimed_again_with_its_settings_and_what_it_re
     left = [study.claim(new=True) for _ in range(2)]
     left[1].report({100: 0.5})
     other = open_study(tmp_path)
-    assert other.claim(new=False) is None  # they are in work
+    assert other.claim(new=False) is None  # they are running
     for claim in left:
         claim.lock.release()
     again = [other.claim(new=False) for _ in range(2)]

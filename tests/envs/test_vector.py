@@ -199,7 +199,7 @@ def other_numbers(state: dict) -> None:
 
 @pytest.mark.parametrize("change", [other_actions, other_returns, other_observations, other_numbers])
 def test_an_environment_that_is_elsewhere_after_its_replay_starts_its_next_episode(change) -> None:
-    """As one does that is no function of its seed and actions; the others go on exactly."""
+    """As one does that is not a function of its seed and actions; the others resume exactly."""
     envs = make("CartPole-v1")
     envs.reset()
     for t in range(12):

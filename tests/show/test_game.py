@@ -136,7 +136,7 @@ def test_a_game_that_goes_another_way_is_refused(change):
         actions = actions[:-1]
     if change == "action":
         actions = np.append(actions, 0)
-    with pytest.raises(UserError, match="no function of its seed and actions"):
+    with pytest.raises(UserError, match="not a function of its seed and actions"):
         replayed(config, PlayedGame(episode, actions))
 
 
