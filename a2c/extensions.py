@@ -14,9 +14,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from a2c.config.messages import nearest
-from a2c.config.types import UserError
+from a2c.messages import nearest
 from a2c.quiet import quietly
+from a2c.types import UserError
 
 TRUSTED = "A2C_TRUST"  # an environment variable, so that the processes of a comparison or a cluster trust it too
 MOST_LETTERS = 300  # of what a user's code raised

@@ -11,9 +11,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from a2c.types import UserError
+
 
 def quietly(module: str) -> Any:
-    """Import a module that imports TensorFlow, without its C++ start-up messages on stderr."""
+    """Import a module that imports TensorFlow, without its C++ start-up messages on stderr.
+
+    Raises:
+        UserError: if Keras is set to another backend.
+    """
     if module in sys.modules:
         return sys.modules[module]
     with _silenced_stderr():
@@ -57,6 +63,8 @@ def _without_collections() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _silenced_stderr() -> Iterator[None]:
+    if (backend := os.environ.get("KERAS_BACKEND", "tensorflow")) != "tensorflow":
+        raise UserError(f"KERAS_BACKEND={backend} is set, and a2c needs TensorFlow's Keras; unset it.")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     sys.stderr.flush()
     kept = os.dup(2)

@@ -14,7 +14,7 @@ from pydantic import Field
 from a2c.algorithms.dqn import DQN
 from a2c.algorithms.off_policy import n_step_targets
 from a2c.algorithms.sections import DQNSection
-from a2c.config.types import Probability
+from a2c.types import Probability
 
 
 class Munchausen(DQN):

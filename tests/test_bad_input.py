@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from a2c.config import Config, EnvConfig, UserError, all_keys, build_config, dump_config, load_config
-from a2c.config.messages import MOST_MISTAKES
 from a2c.envs import make_vec_env
+from a2c.messages import MOST_MISTAKES
 
 SECTIONS = sorted({key.split(".")[0] for key in all_keys() if "." in key})
 EXAMPLES = pytest.mark.parametrize("examples", [60, pytest.param(2_000, marks=pytest.mark.slow)])

@@ -214,6 +214,11 @@ def test_what_a_callback_raised_is_the_cause_of_the_error(run_dir):
 
 
 def test_a_score_that_is_not_reached_is_said(run_cli, tmp_path):
-    ended = run_cli("train", "--env", "Catch", "--steps", "1000", "--stop-at", "0.9", "--run-dir", tmp_path / "run")
+    ended = run_cli("train", "--env", "Catch", "--steps", "2000", "--stop-at", "0.9", "--run-dir", tmp_path / "run")
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout.endswith("--stop-at 0.9 was not reached.\n")
+
+
+def test_a_score_that_too_few_games_have_reached_is_said(run_cli, tmp_path):
+    ended = run_cli("train", "--env", "Catch", "--steps", "300", "--stop-at", "-1", "--run-dir", tmp_path / "run")
+    assert "--stop-at -1 was not reached: it takes the mean of 100 games, and " in ended.stdout

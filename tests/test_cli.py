@@ -337,9 +337,10 @@ def test_a_stream_that_the_shell_has_closed_changes_no_exit_code(closed, tmp_pat
         assert "Traceback" not in done.stderr
 
 
-def test_ctrl_c_while_it_is_being_imported_prints_nothing(tmp_path):
-    (tmp_path / "rich").mkdir()  # a library that the command line imports
-    (tmp_path / "rich/__init__.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGINT)")
+@pytest.mark.parametrize("library", ["pydantic", "rich"])  # of the configuration, of the command line
+def test_ctrl_c_while_it_is_being_imported_prints_nothing(library, tmp_path):
+    (tmp_path / library).mkdir()
+    (tmp_path / library / "__init__.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGINT)")
     command = [sys.executable, "-m", "a2c", "envs"]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run(command, capture_output=True, env=environment, preexec_fn=heed_sigint, timeout=60)

@@ -1,5 +1,6 @@
 """Configuration: precedence, presets, files, and one clear sentence for every mistake."""
 
+import os
 import re
 from itertools import pairwise
 from pathlib import Path
@@ -22,7 +23,7 @@ from a2c.config import (
     preset_names,
 )
 from a2c.config.explain import explained
-from a2c.config.messages import MOST_MISTAKES
+from a2c.messages import MOST_MISTAKES
 
 STABLE_KEYS = """seed total_env_steps env.id env.backend env.num_envs env.sticky_action_probability
 env.cut_on_life_loss algorithm.rollout_length algorithm.gamma algorithm.gae_lambda algorithm.entropy_coef
@@ -54,10 +55,10 @@ def test_a_game_with_a_preset_of_its_own_name_gets_it(env_id):
     assert config.env.id == "Pong"
 
 
-def test_a_game_without_one_gets_the_recipe_of_a2c_and_a_toy_the_classic_one_and_config_wins_over_the_games_own():
+def test_a_game_without_one_gets_the_recipe_of_a2c_and_a_toy_that_for_vectors_and_config_wins_over_the_games_own():
     assert load_config(env_id="Qbert")[1] == "a2c"
     assert load_config(env_id="ALE/Qbert-v5", overrides={"algorithm.name": "a2c"})[1] == "a2c"
-    assert load_config(env_id="Bandit")[1] == "atari"
+    assert load_config(env_id="Bandit")[1] == "vector"
     config, source = load_config(env_id="Pong", config="atari")
     assert source == "atari"
     assert config.env.num_envs == 16
@@ -76,9 +77,12 @@ def test_a_game_without_one_gets_the_recipe_of_a2c_and_a_toy_the_classic_one_and
         ("Seaquest", "ppo", "seaquest-ppo"),
         ("BeamRider-v4", "ppo", "beam_rider-ppo"),
         ("Pong", "ppo", "pong-ppo"),
+        ("Catch", "ppo", "catch-ppo"),
+        ("Bandit", "ppo", "vector-ppo"),  # whose network fits its observations
+        ("Chain", "sac", "vector-sac"),
     ],
 )
-def test_a_game_of_few_actions_gets_the_algorithms_preset_for_such(env_id, algorithm, preset):
+def test_an_environment_gets_the_algorithms_preset_for_its_kind(env_id, algorithm, preset):
     assert load_config(env_id=env_id, overrides={"algorithm.name": algorithm})[1] == preset
 
 
@@ -208,7 +212,8 @@ def test_lists_and_booleans_on_the_command_line():
         ("seed=!!int ''", "cannot be read as YAML"),
         ("algorithm.gamma=1.5", "a finite number from 0 to 1."),
         ("algorithm.gamma=true", "algorithm.gamma=true is not allowed"),
-        ("algorithm.value_loss_coef=.inf", "a finite number from 0."),
+        ("algorithm.value_loss_coef=.inf", "a finite number from 0 to 1000000."),
+        ("algorithm.entropy_coef=1e39", "a finite number from 0 to 1000000."),
         ("optimizer.beta_1=1", "a finite number from 0 to below 1"),
         ("optimizer.learning_rate=.nan", "a finite number above 0 to 1000"),
         ("optimizer.learning_rate=inf", "finite"),
@@ -370,6 +375,9 @@ def test_a_missing_preset_names_the_nearest(tmp_path):
         load_config(config="")
     with pytest.raises(UserError, match="is a folder"):
         load_config(config=tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match="is not a regular file"):
+        load_config(config=tmp_path / "pipe")
 
 
 @pytest.mark.parametrize(

@@ -146,7 +146,7 @@ def test_a_broken_emulator(tmp_path, monkeypatch):
         ("KERAS_HOME", "", "its image_data_format is channels_first, and a2c needs channels_last"),
     ],
 )
-def test_settings_of_keras(variable, value, found, tmp_path, monkeypatch):
+def test_settings_of_keras_are_found_and_end_other_commands(variable, value, found, tmp_path, monkeypatch):
     (tmp_path / "keras.json").write_text('{"image_data_format": "channels_first"}')
     monkeypatch.setenv(variable, value or str(tmp_path))
     findings = list(doctor._in_own_process(["tensorflow", "training"]))
@@ -155,6 +155,11 @@ def test_settings_of_keras(variable, value, found, tmp_path, monkeypatch):
     assert found in broken[0].found
     assert "unset KERAS_BACKEND" in broken[0].advice
     assert find(findings, "training").status == "note"
+    command = [sys.executable, "-m", "a2c", "train", "--env", "Catch", "--run-dir", tmp_path / "run", "--quiet"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (2, "", 1)
+    assert "and a2c needs" in ended.stderr
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.integration

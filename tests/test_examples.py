@@ -222,7 +222,7 @@ import tensorflow as tf
 
 from a2c.algorithms.section import Metric
 from a2c.algorithms.sections import ReplaySection
-from a2c.config.types import Probability
+from a2c.types import Probability
 from reinforce import AlgorithmSection, Reinforce
 
 class NoTitle(Reinforce):

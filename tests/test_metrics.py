@@ -1,6 +1,7 @@
 """What a run reports: read back as TensorBoard reads it, and as a terminal shows it."""
 
 import io
+import math
 import re
 import subprocess
 import sys
@@ -128,11 +129,11 @@ def test_plain_lines_have_numbers_units_and_an_eta():
     view = PlainProgress(Console(file=text), "Pong, seed 0")
     view.start(small_config(total_env_steps=32000), Counters())
     view.show(record(3200), Counters())
-    view.show(record(6400, episode_return_mean=None), Counters())
+    view.show(record(6400, episode_return_mean=None, policy_loss=math.nan), Counters())
     headline, first, second = text.getvalue().splitlines()
     assert headline == "Pong, seed 0"
     assert re.search(r"3,200 steps +10%  return +-20\.50 +1,234 steps/s  eta 0:00:23", first)
-    assert re.search(r"return +-  ", second)
+    assert re.search(r"return +-  .*policy_loss -  ", second)
 
 
 def plain(text: str) -> str:

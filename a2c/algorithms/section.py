@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 from pydantic import Field
 
-from a2c.config.types import NUMBER, Probability, Section
+from a2c.types import NUMBER, Probability, Section
 
 
 class Promises(NamedTuple):

@@ -8,9 +8,9 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, create_model
 
 from a2c.algorithms.section import EXPLAINED_VARIANCE, LOSSES, STEP, AlgorithmSection, Length, Metric, Promises
-from a2c.config.messages import nearest, shown
-from a2c.config.types import NUMBER, NonNegative, NonNegativeInt, Probability, UserError
 from a2c.extensions import find_extension, is_extension
+from a2c.messages import nearest, shown
+from a2c.types import NUMBER, Coefficient, NonNegativeInt, Probability, UserError
 
 # shared parts of SPACE
 _LEARNING_RATE = {"low": 1e-4, "high": 1e-2, "log": True}
@@ -32,9 +32,9 @@ class ActorCriticSection(AlgorithmSection):
     """Of GAE (Schulman et al. 2016); 1 = n-step returns [zoo]."""
     normalize_advantages: bool = False
     """Shift and scale the advantages of a batch to mean 0 and standard deviation 1 [zoo]."""
-    value_loss_coef: NonNegative = 0.25
+    value_loss_coef: Coefficient = 0.25
     """Weight of the mean squared error of the values [zoo]."""
-    entropy_coef: NonNegative = 0.01
+    entropy_coef: Coefficient = 0.01
     """Weight of the policy's entropy, which the loss rewards [zoo], [a3c]."""
     noise_hold: Length = 1
     """Steps for which an environment in eight keeps the random numbers that draw its actions; 1 = none does."""
@@ -108,7 +108,7 @@ class PPOSection(ActorCriticSection):
     """T: steps of each environment that are collected before something is learned [zoo]."""
     gae_lambda: Probability = 0.95
     """Of GAE (Schulman et al. 2016); 1 = n-step returns."""
-    value_loss_coef: NonNegative = 0.25
+    value_loss_coef: Coefficient = 0.25
     """Weight of the mean squared error of the values [oa]."""
     normalize_advantages: bool = True
     """Shift and scale the advantages of each minibatch to mean 0 and standard deviation 1, as in baselines."""
@@ -122,7 +122,7 @@ class PPOSection(ActorCriticSection):
     """Of the clip range; linear falls to 0 over the run, as in the paper."""
     entropy_schedule: Literal["constant", "linear"] = "constant"
     """Of entropy_coef; linear falls to 0 over the run."""
-    value_clip_range: Annotated[float, Field(gt=0), NUMBER] | None = None
+    value_clip_range: Annotated[float, Field(gt=0, le=1e6), NUMBER] | None = None
     """The same for values; null = off: of no use (Andrychowicz et al. 2021)."""
     target_kl: Annotated[float, Field(gt=0), NUMBER] | None = None
     """An update ends early when approx_kl is above this; null = never."""
@@ -361,7 +361,7 @@ class SACSection(ReplaySection):
     """Of the policy, as a fraction of log A; the temperature is learned towards it [sacd]."""
     first_temperature: Annotated[float, Field(gt=0, le=1e6), NUMBER] = 1.0
     """At the start of the run (Haarnoja et al. 2018, arXiv 1812.05905)."""
-    value_loss_coef: NonNegative = 0.25
+    value_loss_coef: Coefficient = 0.25
     """Weight of the fit of the value that `watch` shows, in the loss of the policy's network."""
 
     def passes(self, num_envs: int) -> float:

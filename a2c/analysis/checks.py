@@ -38,8 +38,8 @@ CLASHES = (
     ("opencv-python-headless", "opencv-contrib-python"),
 )
 BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16", "bf16"})  # the last is ARM's
+KERAS_REMEDY = "unset KERAS_BACKEND, and mend ~/.keras/keras.json"
 REPORT = "report it with what `a2c doctor --json` prints"
-_KERAS = "unset KERAS_BACKEND, and mend ~/.keras/keras.json"
 
 
 class Finding(NamedTuple):
@@ -263,20 +263,17 @@ def check_tensorflow() -> Iterator[Finding]:
         except (Exception, SystemExit) as error:  # a broken package may raise anything
             found = f"cannot be imported from {spec.origin if spec else 'anywhere'}: {told(error)}"
             again = f"pip install --force-reinstall {name}; if that is not the installed one, look at PYTHONPATH"
-            yield Finding(name, "problem", found, _KERAS if "KERAS_BACKEND" in os.environ else again)
+            remedy = again if os.environ["KERAS_BACKEND"] == "tensorflow" else KERAS_REMEDY
+            yield Finding(name, "problem", found, remedy)
             return
     import keras
     import tensorflow as tf
 
+    from a2c.execution.runtime import keras_faults
+
     yield Finding("tensorflow", "ok", f"{tf.__version__} and Keras {keras.__version__} can be imported")
-    settings = {
-        "backend": (keras.backend.backend(), "tensorflow"),
-        "image_data_format": (keras.config.image_data_format(), "channels_last"),
-        "floatx": (keras.config.floatx(), "float32"),
-    }
-    for name, (value, wanted) in settings.items():
-        if value != wanted:
-            yield Finding("keras", "problem", f"its {name} is {value}, and a2c needs {wanted}", _KERAS)
+    for fault in keras_faults():
+        yield Finding("keras", "problem", fault, KERAS_REMEDY)
     yield _gpus(len(tf.config.list_physical_devices("GPU")))
 
 

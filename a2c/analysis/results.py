@@ -40,7 +40,7 @@ def open_folder(folder: Path | None, noun: str, name: str, what: dict[str, Any])
                 if not file.is_file():  # the same command may be started twice at once
                     write_atomically(file, json.dumps({"what": what, "versions": versions()}, indent=2) + "\n")
         except OSError as error:
-            raise UserError(f"The folder {folder} cannot be made: {error.strerror}.") from None
+            raise UserError(f"The folder {folder} cannot be made: {error.strerror}; name another with --out.") from None
     begun = read_json(file)
     if not isinstance(begun, dict):
         raise UserError(f"{file} is damaged; delete {folder}, or choose another --out.")

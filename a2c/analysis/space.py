@@ -12,9 +12,9 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from a2c.algorithms.section import AlgorithmSection
 from a2c.config import Config, UserError, build_config, dump_config, shown
 from a2c.config.loading import check_key, schema_of
-from a2c.config.messages import allowed
 from a2c.config.schema import sections
 from a2c.config.sources import read_yaml
+from a2c.messages import allowed
 
 DIGITS = 4  # of numbers that are tried: what a table shows is what was trained
 FIXED_SECTIONS = ("runtime", "logging", "checkpoint", "evaluation")  # they do not change what is learned

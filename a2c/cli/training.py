@@ -219,7 +219,9 @@ def _run(config: Config, run_dir: Path, headline: str, *, stop_at: float | None,
     if not quiet and summary.is_chief:
         _print_summary(summary)
         if stop_at is not None and summary.signal is None and summary.stopped_by is None:
-            say(f"--stop-at {stop_at:g} was not reached.")
+            games, needed = summary.counters.episodes, fast("a2c.run.metrics").WINDOW
+            few = f": it takes the mean of {needed} games, and {games} have ended" if games < needed else ""
+            say(f"--stop-at {stop_at:g} was not reached{few}.")
     if summary.signal is not None:
         raise typer.Exit(128 + summary.signal)
 

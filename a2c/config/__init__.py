@@ -11,7 +11,6 @@ from a2c.config.loading import (
     nearest_key,
     parse_assignment,
 )
-from a2c.config.messages import cut, nearest, printable, printable_lines, short_key, shown
 from a2c.config.schema import (
     MOST_GAMES,
     CheckpointConfig,
@@ -33,7 +32,8 @@ from a2c.config.sources import (
     read_config_file,
     read_run_config,
 )
-from a2c.config.types import CrashError, UserError
+from a2c.messages import cut, nearest, printable, printable_lines, short_key, shown
+from a2c.types import CrashError, UserError
 
 __all__ = [
     "CHANGES",

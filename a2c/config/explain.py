@@ -10,9 +10,9 @@ from pydantic_core import PydanticUndefined, to_jsonable_python
 
 from a2c.algorithms.sections import ALLOWED
 from a2c.config.loading import dump_config, schema_of
-from a2c.config.messages import allowed
 from a2c.config.schema import Config, sections
-from a2c.config.types import Section
+from a2c.messages import allowed
+from a2c.types import Section
 
 SOURCES = {
     "[zoo]": "DLR-RM/rl-baselines3-zoo, hyperparams/*.yml, atari",

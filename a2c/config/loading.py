@@ -16,13 +16,13 @@ from pydantic_core import ErrorDetails
 
 from a2c.algorithms.section import AlgorithmSection
 from a2c.algorithms.sections import DEFAULT, SECTIONS, section_named
-from a2c.config.messages import LIST_KEYS, MOST_MISTAKES, allowed, joined, nearest, shown
 from a2c.config.schema import Config, EnvConfig, all_keys, sections
 from a2c.config.sources import read_source
-from a2c.config.types import Section, UserError
 from a2c.config.yaml_loader import load_yaml
 from a2c.extensions import check_trusted, is_extension, trust, wrapper_names
 from a2c.games import gymnasium_id
+from a2c.messages import LIST_KEYS, MOST_MISTAKES, allowed, joined, nearest, shown
+from a2c.types import Section, UserError
 
 
 def load_config(

@@ -11,7 +11,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, Serializ
 
 from a2c.algorithms.section import AlgorithmSection
 from a2c.algorithms.sections import DEFAULT, A2CSection, section_named
-from a2c.config.types import (
+from a2c.extensions import is_extension, wrapper_names
+from a2c.games import atari_game, canonical_id, gymnasium_id, is_ram_id
+from a2c.types import (
     LAYERS,
     NUMBER,
     NonNegative,
@@ -23,8 +25,6 @@ from a2c.config.types import (
     Text,
     UserError,
 )
-from a2c.extensions import is_extension, wrapper_names
-from a2c.games import atari_game, canonical_id, gymnasium_id, is_ram_id
 
 WrapperEntry = Text | dict[Text, dict[Text, JsonValue]]
 MOST_WRAPPERS = 16

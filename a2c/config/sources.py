@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from a2c.algorithms.sections import DEFAULT
-from a2c.config.messages import nearest, shown
 from a2c.config.schema import EnvConfig
-from a2c.config.types import UserError
 from a2c.config.yaml_loader import load_yaml
 from a2c.extensions import is_extension
 from a2c.games import TOYS, atari_game, canonical_id
+from a2c.messages import nearest, shown
 from a2c.reading import read_text
+from a2c.types import UserError
 
 # The version of the keys' meaning, which a run writes into its config.yaml; CHANGES says what each version changed.
 SCHEMA = 2
@@ -55,6 +55,8 @@ def read_source(config: str | Path | None, env_id: Any, algorithm: Any) -> tuple
         raise UserError(f"--config {shown(text)} cannot be read: {error.strerror}.") from None
     if text and is_folder:
         raise UserError(f"--config {text} is a folder; name a YAML file, or use `a2c resume {text}` to resume a run.")
+    if text and not is_file and path.exists():
+        raise UserError(f"--config {text} is not a regular file; name a YAML file.")
     if not is_file:
         names = preset_names()
         raise UserError(
@@ -72,9 +74,11 @@ def _default_preset(env_id: str, algorithm: Any) -> str:
     game = atari_game(env_id)
     own = env_slug(env_id) if game or env_id in TOYS else "vector"
     if algorithm in (None, DEFAULT) or is_extension(algorithm):
-        wanted = [own, DEFAULT] if game else [own]
+        wanted = [own, DEFAULT if game else "vector"]
+    elif not game:
+        wanted = [f"{own}-{algorithm}", f"vector-{algorithm}"]
     else:
-        few = [f"{algorithm}-few-actions"] if game and game.num_actions <= FEW_ACTIONS else []
+        few = [f"{algorithm}-few-actions"] if game.num_actions <= FEW_ACTIONS else []
         wanted = [f"{own}-{algorithm}", *few, str(algorithm)]
     return next((name for name in wanted if name in preset_names()), "atari")
 

@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Callable
 from contextlib import suppress
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -29,9 +30,11 @@ def setup(config: RuntimeConfig, *, parts: int = 1, warn: Callable[[str], None] 
         warn: if given, called with a sentence if threads can no longer be set, instead of an error.
 
     Raises:
-        UserError: if numerics is `exact` on a GPU, or TensorFlow has started with another number of threads than
-            configured (0 allows any number).
+        UserError: if numerics is `exact` on a GPU, Keras has other settings than `a2c` needs, or TensorFlow has started
+            with another number of threads than configured (0 allows any number).
     """
+    for fault in keras_faults():
+        raise UserError(f"Keras cannot be used as it is set: {fault}; mend ~/.keras/keras.json.")
     if config.numerics == "exact" and sees_gpu():
         raise UserError(
             "runtime.numerics=exact holds on CPUs only, since the order in which GPU kernels add was never measured; "
@@ -100,6 +103,16 @@ def _operations_can_have_one_thread() -> bool:
 
 
 def _silent(sentence: str) -> None: ...
+
+
+def keras_faults() -> list[str]:
+    """The user's settings of Keras with which `a2c` cannot train, each as half a sentence."""
+    settings = (
+        ("backend", keras.backend.backend(), "tensorflow"),
+        ("image_data_format", keras.config.image_data_format(), "channels_last"),
+        ("floatx", keras.config.floatx(), "float32"),
+    )
+    return [f"its {name} is {found}, and a2c needs {wanted}" for name, found, wanted in settings if found != wanted]
 
 
 def is_exact(config: RuntimeConfig) -> bool:

@@ -251,7 +251,7 @@ def make_folder(path: Path, name: str = "folder", *, below: Path | None = None) 
     try:
         make_folders(path, below=below)
     except OSError as error:
-        raise UserError(f"The {name} {path} cannot be made: {error.strerror}.") from None
+        raise UserError(f"The {name} {path} cannot be made: {error.strerror}; name another place.") from None
 
 
 def make_folders(path: Path, *, below: Path | None = None) -> None:

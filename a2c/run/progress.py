@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -67,7 +68,7 @@ class PlainProgress(Progress):
             f"{record.env_steps:>10,} steps {min(1, record.env_steps / self.total):4.0%}  "
             f"return {_number(record.episode_return_mean, '.2f'):>7}  "
             f"{record.steps_per_second:5,.0f} steps/s  eta {_eta(record, self.total)}  "
-            + "  ".join(f"{metric.name} {record.metrics[metric.name]:{metric.form}}" for metric in self.metrics[:3]),
+            + "  ".join(f"{metric.name} {_value(record, metric)}" for metric in self.metrics[:3]),
             highlight=False,
             soft_wrap=True,
         )
@@ -167,7 +168,7 @@ def _numbers(record: Record, metrics: Sequence[Metric]) -> Columns:
         (_number(record.episode_return_mean, ".2f"), "return (last 100 games)"),
         (_number(record.episode_length_mean, ",.0f"), "length"),
         (f"{record.episodes:,}", "games"),
-        *((f"{record.metrics[metric.name]:{metric.form}}", metric.label) for metric in metrics if metric.plotted),
+        *((_value(record, metric), metric.label) for metric in metrics if metric.plotted),
         (f"{record.updates:,}", "updates"),
     ]
     cells = [Text.assemble(f"{value:>9} ", (label, "dim")) for value, label in values]
@@ -182,8 +183,12 @@ def _mean(scores: Sequence[float]) -> str:
     return f"{sum(scores) / len(scores):.2f}"
 
 
+def _value(record: Record, metric: Metric) -> str:
+    return _number(record.metrics[metric.name], metric.form)
+
+
 def _number(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)
+    return "-" if value is None or math.isnan(value) else format(value, form)  # NaN: nothing was learned yet
 
 
 def _eta(record: Record, total: int) -> str:

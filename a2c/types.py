@@ -38,6 +38,7 @@ PositiveInt = Annotated[int, Field(ge=1, le=2**63 - 1), NUMBER]
 Size = Annotated[int, Field(ge=1, le=65_536), NUMBER]  # memory is allocated for it
 NonNegative = Annotated[float, Field(ge=0), NUMBER]
 Probability = Annotated[float, Field(ge=0, le=1), NUMBER]
+Coefficient = Annotated[float, Field(ge=0, le=1e6), NUMBER]  # of a loss in float32
 LAYERS = 64  # the most that a network may have of one kind
 
 
