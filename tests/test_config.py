@@ -442,6 +442,7 @@ def test_config_prints_what_differs(run_cli):
     assert values["algorithm"]["name"] == "ppo"
     assert "gamma" not in values["algorithm"]
     assert found.returncode == 0
+    assert run_cli("config", "--env", "Pongo").returncode == 2
 
 
 class OwnSection(AlgorithmSection):

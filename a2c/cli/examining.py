@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from a2c.cli.console import cell, err, out, say
-from a2c.cli.options import AlgorithmOption, Assignments, EnvOption, complete_config
+from a2c.cli.options import AlgorithmOption, Assignments, EnvOption, check_env, complete_config
 from a2c.config import load_config
 from a2c.config.explain import explained
 
@@ -70,6 +70,8 @@ def config(
     diff: Annotated[bool, typer.Option("--diff", help="Only what differs from the defaults.")] = False,
 ) -> None:
     """Print every setting with its meaning, what is allowed and its default, as YAML that --config takes."""
+    if env is not None:
+        check_env(env)
     settings, _ = load_config(
         config=preset, env_id=env, overrides={"algorithm.name": algorithm}, assignments=set_ or []
     )
