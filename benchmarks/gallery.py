@@ -60,7 +60,7 @@ def draw(moments: list[Moment]) -> bytes:
     """All moments as one PNG."""
     columns = min(COLUMNS, len(moments))
     rows = -(-len(moments) // columns)
-    figure = Figure(figsize=(2.4 * columns, 2.5 * rows), layout="constrained")
+    figure = Figure(figsize=(2.4 * columns, 2.2 * rows), layout="constrained")
     panels = figure.subplots(rows, columns, squeeze=False).flat
     for axes in panels:
         axes.axis("off")

@@ -55,10 +55,10 @@ def test_a_game_with_a_preset_of_its_own_name_gets_it(env_id):
     assert config.env.id == "Pong"
 
 
-def test_a_game_without_one_gets_the_recipe_of_a2c_and_a_toy_that_for_vectors_and_config_wins_over_the_games_own():
+def test_a_game_without_one_gets_the_recipe_of_a2c_and_a_toy_the_classic_one_and_config_wins_over_the_games_own():
     assert load_config(env_id="Qbert")[1] == "a2c"
     assert load_config(env_id="ALE/Qbert-v5", overrides={"algorithm.name": "a2c"})[1] == "a2c"
-    assert load_config(env_id="Bandit")[1] == "vector"
+    assert load_config(env_id="Bandit")[1] == "atari"
     config, source = load_config(env_id="Pong", config="atari")
     assert source == "atari"
     assert config.env.num_envs == 16

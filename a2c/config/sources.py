@@ -74,7 +74,7 @@ def _default_preset(env_id: str, algorithm: Any) -> str:
     game = atari_game(env_id)
     own = env_slug(env_id) if game or env_id in TOYS else "vector"
     if algorithm in (None, DEFAULT) or is_extension(algorithm):
-        wanted = [own, DEFAULT if game else "vector"]
+        wanted = [own, DEFAULT] if game else [own]
     elif not game:
         wanted = [f"{own}-{algorithm}", f"vector-{algorithm}"]
     else:
