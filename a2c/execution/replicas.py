@@ -272,8 +272,8 @@ def _check_used(strategy: str) -> None:
         cluster = find_cluster() if "TF_CONFIG" in os.environ else None
     if cluster is not None and cluster.size > 1:
         raise UserError(
-            f"TF_CONFIG names {cluster.size} workers, but runtime.strategy={strategy}, so that each would train a run of its "
-            "own; train with --strategy multiworker, or without `a2c launch` and TF_CONFIG."
+            f"TF_CONFIG names {cluster.size} workers, but runtime.strategy={strategy}, so that each would train a run "
+            "of its own; train with --strategy multiworker, or without `a2c launch` and TF_CONFIG."
         )
 
 
