@@ -22,6 +22,7 @@ def quietly(module: str) -> Any:
     """
     if module in sys.modules:
         return sys.modules[module]
+    _check_backend()
     with _silenced_stderr():
         return import_module(module)
 
@@ -30,10 +31,17 @@ def fast(module: str) -> Any:
     """`quietly`, in two thirds of the time, for a process that is ours: objects are frozen, and Keras cannot draw."""
     if module in sys.modules:
         return sys.modules[module]
+    _check_backend()
     with _silenced_stderr(), _without_collections():
         with _hidden("matplotlib", "pandas", "scipy"):  # Keras imports what it finds
             import_module("tensorflow")
         return import_module(module)
+
+
+def _check_backend() -> None:
+    """Check that Keras will be TensorFlow's: with another backend the import fails, or the networks do."""
+    if (backend := os.environ.get("KERAS_BACKEND", "tensorflow")) != "tensorflow":
+        raise UserError(f"KERAS_BACKEND={backend} is set, and a2c needs TensorFlow's Keras; unset it.")
 
 
 @contextlib.contextmanager
@@ -63,8 +71,6 @@ def _without_collections() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _silenced_stderr() -> Iterator[None]:
-    if (backend := os.environ.get("KERAS_BACKEND", "tensorflow")) != "tensorflow":
-        raise UserError(f"KERAS_BACKEND={backend} is set, and a2c needs TensorFlow's Keras; unset it.")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     sys.stderr.flush()
     kept = os.dup(2)

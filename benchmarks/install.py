@@ -22,7 +22,7 @@ def virtual_environment(peer: str) -> Path:
     """The Python of a peer's environment, which is made anew unless it is as its requirements say.
 
     Raises:
-                LeftOutError: if a package is not available for this Python.
+        LeftOutError: if a package is not available for this Python.
         UserError: if there is no network.
     """
     requirements = HERE / f"requirements-{peer}.txt"

@@ -33,8 +33,8 @@ def setup(config: RuntimeConfig, *, parts: int = 1, warn: Callable[[str], None] 
         UserError: if numerics is `exact` on a GPU, Keras has other settings than `a2c` needs, or TensorFlow has started
             with another number of threads than configured (0 allows any number).
     """
-    for fault in keras_faults():
-        raise UserError(f"Keras cannot be used as it is set: {fault}; mend ~/.keras/keras.json.")
+    if faults := keras_faults():
+        raise UserError(f"Keras cannot be used as it is set: {faults[0]}; mend ~/.keras/keras.json.")
     if config.numerics == "exact" and sees_gpu():
         raise UserError(
             "runtime.numerics=exact holds on CPUs only, since the order in which GPU kernels add was never measured; "
