@@ -39,7 +39,7 @@ class Reinforce(Algorithm):
         METRICS = (*LOSSES, EXPLAINED_VARIANCE, *STEP)  # the names of all that an update reports
         baseline: bool = True
 
-    def __init__(self, config, space, num_actions):
+    def __init__(self, config, space, num_actions, replicas=None):
         self.config, self.policy, self.parts = config.algorithm, self.build_policy(config, space, num_actions), 1
         network = self.policy.model
         optimizer = build_optimizer(config.optimizer, total_steps=config.total_updates)  # one gradient step each
@@ -51,7 +51,6 @@ class Reinforce(Algorithm):
         self.variables = {"model": network.variables, "optimizer": optimizer.variables}  # what a checkpoint holds
 
     build_policy = staticmethod(actor_critic_policy)  # all that playing needs
-    build = classmethod(lambda cls, config, space, num_actions, replicas=None: cls(config, space, num_actions))
 
     def batches(self, rollout, updates):
         """Yield the name and the batch of each gradient step: one, on the whole rollout."""

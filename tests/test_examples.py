@@ -307,7 +307,7 @@ INCOMPLETE = {
     "NoTitle": "unfinished:NoTitle: its Section needs a TITLE, the name and the source of the algorithm.",
     "NoMetrics": "unfinished:NoMetrics: its Section needs METRICS, a tuple of the Metric that an update reports.",
     "Names": "unfinished:Names: its Section needs METRICS, a tuple of the Metric that an update reports.",
-    "NoParts": "unfinished:NoParts has no steps and no parts, which its `build` has to set.",
+    "NoParts": "unfinished:NoParts has no steps and no parts, which its `__init__` has to set.",
     "NoModel": "unfinished:NoModel: its `variables` need a list named 'model', `policy.model.variables`: else other "
     "weights are played than were learned.",
     "NoOptimizer": "unfinished:NoOptimizer: its `variables` lack adam/iteration, which the step 'update' changes: a "

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple, Self, cast
 import tensorflow as tf
 
 from a2c.algorithms.algorithm import Algorithm, Batches
-from a2c.algorithms.gradient_step import Fit, GradientStep, Pool, in_parts
+from a2c.algorithms.gradient_step import Fit, GradientStep, Pool
 from a2c.algorithms.losses import LossParts, a2c_loss
 from a2c.algorithms.on_policy import Objective, outcomes
+from a2c.algorithms.parts import as_rows, in_parts
 from a2c.algorithms.policy import ActorCriticPolicy, actor_critic_policy
 from a2c.algorithms.returns import gae, moments, normalize
 from a2c.algorithms.sections import A2CSection, ActorCriticSection
@@ -143,10 +144,9 @@ class A2C(Algorithm):
 
         Returns logits [T, B, A], values [T, B] and bootstrap_value [B].
         """
-        t, b, *observation = trajectory.observations.shape
-        stored = tap("observations", tf.reshape(trajectory.observations, [t * b, *observation]))
-        stored_parts = in_parts(stored, self.parts)
-        after_parts = in_parts(tf.reshape(trajectory.bootstrap_observations, [b, *observation]), self.parts)
+        t, b = trajectory.actions.shape
+        stored_parts = in_parts(tap("observations", as_rows(trajectory.observations)), self.parts)
+        after_parts = in_parts(as_rows(trajectory.bootstrap_observations), self.parts)
         parts = [self._pass(*part) for part in zip(stored_parts, after_parts, strict=True)]
         logits, values, bootstrap_value = (tf.concat(each, axis=0) for each in zip(*parts, strict=True))
         logits, values = tap("logits", logits), tap("values", values)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import tensorflow as tf
@@ -86,58 +86,41 @@ class A3C(Algorithm):
 
     Each actor has a thread, a group of b environments and a copy of the weights. It repeatedly copies the shared
     weights, acts for T steps, computes the gradients of A2C's loss, and applies them to the shared weights. All actors
-    synchronise only after `rollouts` rollouts each, so that there is a state to log, evaluate and save.
-
-    Args:
-        policy: has the shared weights.
-        optimizer: a Keras optimizer; its averages are shared too.
-        actors: one for each group of environments.
-        rollouts: of each actor in one round.
+    synchronise only after `rollouts` rollouts each, so that there is a state to log, evaluate and save. It does not use
+    replicas.
     """
 
     policy: ActorCriticPolicy
 
-    def __init__(self, policy: ActorCriticPolicy, optimizer: Any, actors: Sequence[A2C], *, rollouts: int) -> None:
-        self.policy = policy
-        self.actors = actors
-        self.rollouts = rollouts
-        self.learners = [cast(ActorStep, actor.learn) for actor in actors]
+    def __init__(self, config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> None:
+        section = cast(A3CSection, config.algorithm)
+        self.rollouts, self.parts = section.rollouts, parts_of(config)
+        self.policy = self.build_policy(config, space, num_actions)
+        steps = config.total_updates * self.parts * section.rollouts
+        optimizer, lock = build_optimizer(config.optimizer, total_steps=steps), threading.Lock()
+        self.actors = [  # one for each group of environments
+            A2C(
+                section,
+                self.build_policy(config, space, num_actions),
+                optimizer,
+                num_envs=config.env.num_envs // self.parts,
+                objective=Objective.of(config),
+                step=ActorStep,
+                shared=self.policy.model.trainable_variables,
+                lock=lock,
+                max_grad_norm=config.optimizer.max_grad_norm,
+                mode=config.runtime.mode,
+            )
+            for _ in range(self.parts)
+        ]
+        self.learners = [cast(ActorStep, actor.learn) for actor in self.actors]
         self.steps = {f"actor {index}": learner for index, learner in enumerate(self.learners)}
-        self.variables = {"model": policy.model.variables, "optimizer": optimizer.variables}
-        self.parts = len(actors)
+        self.variables = {"model": self.policy.model.variables, "optimizer": optimizer.variables}
 
     @staticmethod
     def build_policy(config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> ActorCriticPolicy:
         """See `Algorithm`."""
         return actor_critic_policy(config, space, num_actions, replicas)
-
-    @classmethod
-    def build(cls, config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> Self:
-        """See `Algorithm`; A3C does not use replicas."""
-        section, actors = cast(A3CSection, config.algorithm), parts_of(config)
-        policy = cls.build_policy(config, space, num_actions)
-        steps = config.total_updates * actors * section.rollouts
-        optimizer, lock = build_optimizer(config.optimizer, total_steps=steps), threading.Lock()
-        return cls(
-            policy,
-            optimizer,
-            [
-                A2C(
-                    section,
-                    cls.build_policy(config, space, num_actions),
-                    optimizer,
-                    num_envs=config.env.num_envs // actors,
-                    objective=Objective.of(config),
-                    step=ActorStep,
-                    shared=policy.model.trainable_variables,
-                    lock=lock,
-                    max_grad_norm=config.optimizer.max_grad_norm,
-                    mode=config.runtime.mode,
-                )
-                for _ in range(actors)
-            ],
-            rollouts=section.rollouts,
-        )
 
     def trace(self) -> None:
         """See `Algorithm`."""

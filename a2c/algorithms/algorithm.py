@@ -102,6 +102,10 @@ class Algorithm(ABC):
     memory: Memory | None = None
     traced: Sequence[Compiled] = ()
 
+    @abstractmethod
+    def __init__(self, config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> None:
+        """Build it with fresh weights; arguments and errors as for `build_policy`."""
+
     @staticmethod
     @abstractmethod
     def build_policy(config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> Policy:
@@ -118,9 +122,9 @@ class Algorithm(ABC):
         """
 
     @classmethod
-    @abstractmethod
     def build(cls, config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> Self:
-        """The algorithm of a configuration, with fresh weights; arguments and errors as for `build_policy`."""
+        """The algorithm of a configuration; to be overridden if `__init__` takes other arguments."""
+        return cls(config, space, num_actions, replicas)
 
     @abstractmethod
     def batches(self, rollout: Rollout, updates: int) -> Batches:
@@ -168,11 +172,15 @@ class Algorithm(ABC):
             while True:
                 metrics = (steps or self.steps)[name](batch)
                 if not self.steps[name].is_finite(metrics):
-                    return Update(means([metrics]), len(each), failed=(name, batch))
+                    return Update({**means([metrics]), **self.gauges()}, len(each), failed=(name, batch))
                 each.append(metrics)
                 name, batch = _checked(batches.send(metrics), self.steps)
         except StopIteration:
-            return Update(means(each), len(each))
+            return Update({**means(each), **self.gauges()}, len(each))
+
+    def gauges(self) -> Metrics:
+        """Metrics that are read once, after an update, such as the size of a replay."""
+        return {}
 
 
 def _checked(yielded: Any, steps: Mapping[str, Step]) -> tuple[str, Batch]:
@@ -209,7 +217,7 @@ def build_policy(config: Config, space: Any, num_actions: int) -> Policy:
 
 
 def build_algorithm(config: Config, space: Any, num_actions: int, *, replicas: Replicas = ALONE) -> Algorithm:
-    """See `Algorithm.build`; a user's own that lacks something is a UserError, and so is what its `build` raises."""
+    """See `Algorithm.build`; a user's own that lacks something is a UserError, and so is what its `__init__` raises."""
     name = config.algorithm.name
     with _user_code(config):
         algorithm = algorithm_class(config).build(config, space, num_actions, replicas)
@@ -229,7 +237,7 @@ def _user_code(config: Config) -> AbstractContextManager[None]:
 def _check_form(algorithm: Algorithm, name: str) -> None:
     """Check that the algorithm of this name has what it needs, in the form that is used."""
     if missing := [attribute for attribute in _NEEDED if not hasattr(algorithm, attribute)]:
-        raise UserError(f"{name} has no {' and no '.join(missing)}, which its `build` has to set.")
+        raise UserError(f"{name} has no {' and no '.join(missing)}, which its `__init__` has to set.")
     for attribute in ("steps", "variables"):
         if not isinstance(value := getattr(algorithm, attribute), Mapping):
             raise UserError(f"{name}: its `{attribute}` is a {type(value).__name__}, and has to be a dict, by name.")

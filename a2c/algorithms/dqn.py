@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import keras
 import tensorflow as tf
 
-from a2c.algorithms.algorithm import Algorithm, Batches, Update
-from a2c.algorithms.gradient_step import Batch, Fit, GradientStep, Metrics, Pool, in_parts
+from a2c.algorithms.algorithm import Algorithm, Batches
+from a2c.algorithms.gradient_step import Fit, GradientStep, Metrics, Pool
 from a2c.algorithms.losses import huber_loss
 from a2c.algorithms.off_policy import (
     Transitions,
@@ -21,6 +20,7 @@ from a2c.algorithms.off_policy import (
     transitions_spec,
 )
 from a2c.algorithms.on_policy import Objective
+from a2c.algorithms.parts import by_parts
 from a2c.algorithms.policy import QPolicy, network
 from a2c.algorithms.returns import moments
 from a2c.algorithms.sections import DQNSection
@@ -38,64 +38,44 @@ class DQN(Algorithm):
 
     Each rollout is added to the replay; then come `gradient_steps` steps on transitions drawn from it. Epsilon for the
     next rollout is set after each update, and saved, so that a resumed run explores alike.
-
-    Args:
-        config: the algorithm's section.
-        policy: its network is trained.
-        target: a network of the same form; it becomes a copy of the policy's.
-        optimizer: a Keras optimizer.
-        replay: empty.
-        total_updates: of the run, for the schedules.
-        objective: what the policy maximises.
-        sample_seed: of the draws from the replay.
-        mode: see `Compiled`.
-        max_grad_norm: see `GradientStep`.
-        parts: number of parts that every batch is split into, one core each.
     """
 
     policy: QPolicy
     memory: Replay
 
-    def __init__(
-        self,
-        config: DQNSection,
-        policy: QPolicy,
-        target: keras.Model,
-        optimizer: Any,
-        replay: Replay,
-        *,
-        total_updates: int,
-        objective: Objective,
-        sample_seed: int,
-        mode: str,
-        max_grad_norm: float,
-        parts: int = 1,
-    ) -> None:
-        self.config = config
-        self.policy = policy
-        self.target = target
-        self.memory = replay
-        self.total_updates = total_updates
-        self.objective = objective
-        self.sample_seed = sample_seed
-        self.parts = parts
+    def __init__(self, config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> None:
+        section = self.config = cast(DQNSection, config.algorithm)
+        self.objective, self.parts = Objective.of(config), parts_of(config)
+        check_batch(section.batch_size, self.parts)
+        policy = self.policy = self.build_policy(config, space, num_actions)
+        self.target = self.build_policy(config, space, num_actions).model  # it becomes a copy of the policy's
+        self.memory = replay_of(
+            config.env,
+            space,
+            capacity=section.replay_capacity,
+            n_step=section.n_step,
+            alpha=section.priority_exponent if section.prioritised else None,
+        )
+        self.total_updates = config.total_updates
+        self.sample_seed = stream_seed(config.seed, "samples")
+        optimizer = build_optimizer(config.optimizer, total_steps=total_gradient_steps(config, section))
         policy.epsilon.assign(self._epsilon(0))
-        q_values = policy.model if config.duelling else keras.Model(policy.model.input, policy.model.outputs[0])
+        trained = policy.model if section.duelling else keras.Model(policy.model.input, policy.model.outputs[0])
         self.learn = GradientStep(
             self._loss,
-            q_values.trainable_variables,
+            trained.trainable_variables,
             optimizer,
             transitions_spec(
-                config.batch_size, config.n_step, tuple(policy.model.input_shape[1:]), policy.model.input.dtype
+                section.batch_size, section.n_step, tuple(policy.model.input_shape[1:]), policy.model.input.dtype
             ),
-            max_grad_norm=max_grad_norm,
-            mode=mode,
+            max_grad_norm=config.optimizer.max_grad_norm,
+            mode=config.runtime.mode,
         )
         self.steps = {"transitions": self.learn}
         self.variables = {
             "model": policy.model.variables,
             "optimizer": optimizer.variables,
-            "target": target.variables,
+            "target": self.target.variables,
             "exploration": [policy.epsilon],
         }
 
@@ -110,41 +90,10 @@ class DQN(Algorithm):
             final_epsilon=section.final_epsilon,
         )
 
-    @classmethod
-    def build(cls, config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> Self:
+    def gauges(self) -> Metrics:
         """See `Algorithm`."""
-        section, parts = cast(DQNSection, config.algorithm), parts_of(config)
-        check_batch(section.batch_size, parts)
-        return cls(
-            section,
-            cls.build_policy(config, space, num_actions),
-            network(config, space, num_actions),
-            build_optimizer(config.optimizer, total_steps=total_gradient_steps(config, section)),
-            replay_of(
-                config.env,
-                space,
-                capacity=section.replay_capacity,
-                n_step=section.n_step,
-                alpha=section.priority_exponent if section.prioritised else None,
-            ),
-            total_updates=config.total_updates,
-            objective=Objective.of(config),
-            sample_seed=stream_seed(config.seed, "samples"),
-            mode=config.runtime.mode,
-            max_grad_norm=config.optimizer.max_grad_norm,
-            parts=parts,
-        )
-
-    def update(
-        self, rollout: Rollout, updates: int, steps: Mapping[str, Callable[[Batch], Metrics]] | None = None
-    ) -> Update:
-        """See `Algorithm`; an update without gradient steps, before `learning_starts`, reports only these two."""
-        made = super().update(rollout, updates, steps)
-        state = {
-            "epsilon": tf.convert_to_tensor(self.policy.epsilon),
-            "replay_size": tf.constant(float(self.memory.size)),
-        }
-        return made._replace(metrics={**made.metrics, **state})
+        size = tf.constant(float(self.memory.size))
+        return {"epsilon": tf.convert_to_tensor(self.policy.epsilon), "replay_size": size}
 
     def batches(self, rollout: Rollout, updates: int) -> Batches:
         """Transitions drawn from the replay, to which the rollout is added first."""
@@ -186,4 +135,4 @@ class DQN(Algorithm):
 
     def _q_values(self, model: keras.Model, observations: tf.Tensor) -> tf.Tensor:
         """Q [N, A], computed in independent parts."""
-        return tf.concat([self.policy.q_values(model, part) for part in in_parts(observations, self.parts)], axis=0)
+        return by_parts(lambda part: self.policy.q_values(model, part), observations, self.parts)

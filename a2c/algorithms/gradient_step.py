@@ -51,7 +51,7 @@ class Step(Protocol):
         ...
 
     def gradients(self, batch: Batch, tap: Tap = untapped) -> tuple[list[tf.Tensor], Any]:
-        """The direction in which the variables would change, and how it was found."""
+        """What the step would apply, without applying it, and how it was found; `tap` sees its stages."""
         ...
 
     def is_finite(self, metrics: Metrics) -> bool:
@@ -112,11 +112,7 @@ class GradientStep:
         """
         clipped, all_metrics = self.replicas.run(lambda b: self.clipped_gradients(b, tap), batch)
         metrics: Metrics = self.replicas.first(all_metrics)
-
-        def apply() -> None:
-            self.apply_gradients(clipped)
-
-        tf.cond(tf.math.is_finite(metrics["total_loss"]) & tf.math.is_finite(metrics["grad_norm"]), apply, lambda: None)
+        tf.cond(_is_finite(metrics), lambda: self.apply_gradients(clipped), lambda: None)
         return metrics
 
     def gradients(self, batch: Batch, tap: Tap = untapped, pool: Pool = lambda own: own) -> tuple[list[tf.Tensor], Fit]:
@@ -135,7 +131,7 @@ class GradientStep:
 
     def is_finite(self, metrics: Metrics) -> bool:
         """Whether the loss and the gradients of a step were finite, so that it was applied."""
-        return bool(tf.math.is_finite(metrics["total_loss"]) & tf.math.is_finite(metrics["grad_norm"]))
+        return bool(_is_finite(metrics))
 
     def apply_gradients(self, clipped: Sequence[Any]) -> None:
         """One optimizer step with the result of `clipped_gradients`."""
@@ -169,12 +165,8 @@ class GradientStep:
         return pooled(Moments(each[:, 0], each[:, 1]))
 
 
-def in_parts(batch: tf.Tensor, parts: int) -> list[tf.Tensor]:
-    """Split a batch [N, ...] into `parts` parts of N / parts rows, in order; one core works on each."""
-    if parts == 1:
-        return [batch]
-    cut = tf.split(tf.reshape(batch, [parts, -1]), parts)  # reshaped first: long rows are not copied
-    return [tf.reshape(part, [-1, *batch.shape[1:]]) for part in cut]
+def _is_finite(metrics: Metrics) -> tf.Tensor:
+    return tf.math.is_finite(metrics["total_loss"]) & tf.math.is_finite(metrics["grad_norm"])
 
 
 def tap_each(tap: Tap, stage: str, variables: Sequence[Any], tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:

@@ -11,8 +11,9 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from a2c.algorithms.gradient_step import Batch, Metrics, in_parts
+from a2c.algorithms.gradient_step import Batch, Metrics
 from a2c.algorithms.losses import entropy, log_prob
+from a2c.algorithms.parts import as_rows, by_parts
 from a2c.data.rollout import Array
 from a2c.execution.compile import Compiled, Tap, untapped
 from a2c.shapes import check_shapes
@@ -285,7 +286,7 @@ class NaturalGradientStep:
             loss = tap("policy_loss", _loss(logits, logits, batch))
         gradient = tap("policy_gradient", tape.gradient(loss, weights))
         grad_norm = tap("policy_grad_norm", tf.norm(gradient))
-        some = _rows(batch.observations[:: self.region.fisher_stride])
+        some = as_rows(batch.observations[:: self.region.fisher_stride])
 
         def curvature(v: tf.Tensor) -> tf.Tensor:
             return self._fisher_product(weights, v, some) + self.region.cg_damping * v
@@ -300,13 +301,12 @@ class NaturalGradientStep:
 
     def _logits(self, weights: tf.Tensor, observations: tf.Tensor) -> tf.Tensor:
         """Logits [T, B, A] of the network with the given weights [P], for observations [T, B, *obs]."""
-        return tf.reshape(self._forward(weights, _rows(observations)), [*observations.shape[:2], -1])
+        return tf.reshape(self._forward(weights, as_rows(observations)), [*observations.shape[:2], -1])
 
     def _forward(self, weights: tf.Tensor, observations: tf.Tensor) -> tf.Tensor:
         """Logits [N, A] for observations [N, *obs]."""
         values = unflat(weights, self.variables)
-        passed = [self.network.stateless_call(values, [], part)[0] for part in in_parts(observations, self.parts)]
-        return tf.concat(passed, axis=0)
+        return by_parts(lambda part: self.network.stateless_call(values, [], part)[0], observations, self.parts)
 
     def _assign(self, weights: tf.Tensor) -> None:
         for variable, value in zip(self.variables, unflat(weights, self.variables), strict=True):
@@ -315,8 +315,3 @@ class NaturalGradientStep:
 
 def _loss(logits: tf.Tensor, old_logits: tf.Tensor, batch: PolicyBatch) -> tf.Tensor:
     return surrogate_loss(log_prob(logits, batch.actions), log_prob(old_logits, batch.actions), batch.advantages)
-
-
-def _rows(observations: tf.Tensor) -> tf.Tensor:
-    t, b, *observation = observations.shape
-    return tf.reshape(observations, [t * b, *observation])

@@ -77,22 +77,23 @@ def terms(
 
 
 def minibatches(
-    shape: tuple[int, int], number: int, *, seed: int, updates: int, epoch: int, replicas: Replicas = ALONE
+    shape: tuple[int, int], number: int, *, epochs: int, seed: int, updates: int, replicas: Replicas = ALONE
 ) -> Iterator[np.ndarray]:
-    """The rows [n, B] of each minibatch of an epoch: a function of the seed, the update and the epoch only.
+    """The rows [n, B] of each minibatch of all epochs: a function of the seed and the update only.
 
     Each environment is shuffled separately. So a minibatch has equally many rows of each, and N workers make the same
     minibatches as one process with all their environments.
 
     Args:
         shape: [T, B] of the rollout.
-        number: of minibatches.
+        number: of minibatches in an epoch.
+        epochs: of the update.
         seed: in [0, 2**64).
         updates: number of earlier updates.
-        epoch: number of the epoch in this update.
         replicas: of the run.
     """
     t, b = shape
-    joint = generator(seed, updates, epoch).permuted(np.tile(np.arange(t)[:, None], b * replicas.workers), axis=0)
-    mine = joint[:, replicas.index * b :][:, :b]
-    yield from np.split(mine, number)
+    rows = np.tile(np.arange(t)[:, None], b * replicas.workers)
+    for epoch in range(epochs):
+        joint = generator(seed, updates, epoch).permuted(rows, axis=0)
+        yield from np.split(joint[:, replicas.index * b :][:, :b], number)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, cast
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from a2c.algorithms.algorithm import Algorithm, Batches
-from a2c.algorithms.gradient_step import Fit, GradientStep, Pool, in_parts
+from a2c.algorithms.gradient_step import Fit, GradientStep, Pool
 from a2c.algorithms.losses import approximate_kl, clipped_surrogate_loss, clipped_value_loss, entropy, log_prob
 from a2c.algorithms.on_policy import Objective, minibatches, outcomes
+from a2c.algorithms.parts import as_rows, by_parts
 from a2c.algorithms.policy import ActorCriticPolicy, actor_critic_policy
 from a2c.algorithms.returns import gae, moments, normalize
 from a2c.algorithms.sections import PPOSection
@@ -55,71 +55,45 @@ class PPO(Algorithm):
 
     A gradient step minimises the clipped surrogate (eq. 7) + c_v value_loss - c_e entropy (eq. 9). GAE advantages are
     computed once per rollout, from the values stored when it was collected.
-
-    Args:
-        config: the algorithm's section.
-        policy: its network is trained; built with `values=True`.
-        optimizer: a Keras optimizer.
-        schedule: of the learning rate, the clip range and the entropy term.
-        num_envs: B; with the rollout length it fixes the shapes of an update.
-        objective: what the policy maximises.
-        shuffle_seed: of the order of rows.
-        mode: see `Compiled`.
-        parts: number of parts that every batch is split into, one core each.
-        replicas: of the run.
-        max_grad_norm: see `GradientStep`.
     """
 
     policy: ActorCriticPolicy
 
-    def __init__(
-        self,
-        config: PPOSection,
-        policy: ActorCriticPolicy,
-        optimizer: Any,
-        schedule: Schedule,
-        *,
-        num_envs: int,
-        objective: Objective,
-        shuffle_seed: int,
-        mode: str,
-        max_grad_norm: float,
-        parts: int = 1,
-        replicas: Replicas = ALONE,
-    ) -> None:
-        self.config = config
-        self.policy = policy
-        self.schedule = schedule
-        self.objective = objective
-        self.shuffle_seed = shuffle_seed
-        self.parts = parts
-        self.replicas = replicas
-        self.rows = config.rollout_length // config.num_minibatches  # n
+    def __init__(self, config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> None:
+        section = self.config = cast(PPOSection, config.algorithm)
+        policy = self.policy = self.build_policy(config, space, num_actions, replicas)
+        self.objective, self.parts, self.replicas = Objective.of(config), parts_of(config), replicas
+        self.shuffle_seed = stream_seed(config.seed, "minibatches")
+        self.schedule = Schedule(config.total_updates, config.optimizer.learning_rate, config.optimizer.schedule)
+        # the rate is set before each update: epochs that end early must not delay its decay
+        constant = config.optimizer.model_copy(update={"schedule": "constant"})
         with replicas.scope():
-            self.clip_range = tf.Variable(config.clip_range, trainable=False)
-            self.entropy_coef = tf.Variable(config.entropy_coef, trainable=False)
+            optimizer = build_optimizer(constant, total_steps=config.total_updates)
+            self.clip_range = tf.Variable(section.clip_range, trainable=False)
+            self.entropy_coef = tf.Variable(section.entropy_coef, trainable=False)
+        mode, rows = config.runtime.mode, (section.rollout_length, config.env.num_envs)
+        some = (section.rollout_length // section.num_minibatches, config.env.num_envs)
         shape, dtype = tuple(policy.model.input_shape[1:]), policy.model.input.dtype
         self.learn = GradientStep(
             self._loss,
             policy.model.trainable_variables,
             optimizer,
-            minibatch_spec((self.rows, num_envs), shape, dtype),
-            max_grad_norm=max_grad_norm,
+            minibatch_spec(some, shape, dtype),
+            max_grad_norm=config.optimizer.max_grad_norm,
             mode=mode,
             replicas=replicas,
         )
-        rows = (config.rollout_length, num_envs)
         floats, bootstrap = tf.TensorSpec(rows, tf.float32), tf.TensorSpec(rows[1:], tf.float32)
         logits = tf.TensorSpec((*rows, policy.model.output_shape[0][-1]), tf.float32)
         actions, ends = tf.TensorSpec(rows, tf.int32), tf.TensorSpec(rows, tf.bool)
         self._targets = Compiled(
             self._log_probs_and_targets, mode, logits, actions, floats, floats, ends, floats, floats, bootstrap
         )
-        self._observations = aligned((self.rows, num_envs, *shape), np.dtype(dtype))
+        self._observations = aligned((*some, *shape), np.dtype(dtype))
         self.steps = {"minibatch": self.learn}
         self.traced = (policy.compiled["value"], self._targets)
         self.variables = {"model": policy.model.variables, "optimizer": optimizer.variables}
-        if config.target_clip_fraction is not None:
+        if section.target_clip_fraction is not None:
             self.rate_factor = keras.Variable(1.0, trainable=False, dtype="float32", name="rate_factor")
             self.variables["rate_factor"] = [self.rate_factor]
 
@@ -128,28 +102,6 @@ class PPO(Algorithm):
         """See `Algorithm`."""
         return actor_critic_policy(config, space, num_actions, replicas, values=True)
 
-    @classmethod
-    def build(cls, config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> Self:
-        """See `Algorithm`."""
-        section, applied = cast(PPOSection, config.algorithm), config.optimizer
-        policy = cls.build_policy(config, space, num_actions, replicas)
-        with replicas.scope():  # the rate is set before each update: epochs that end early must not delay its decay
-            constant = applied.model_copy(update={"schedule": "constant"})
-            optimizer = build_optimizer(constant, total_steps=config.total_updates)
-        return cls(
-            section,
-            policy,
-            optimizer,
-            Schedule(config.total_updates, applied.learning_rate, applied.schedule),
-            num_envs=config.env.num_envs,
-            objective=Objective.of(config),
-            shuffle_seed=stream_seed(config.seed, "minibatches"),
-            mode=config.runtime.mode,
-            max_grad_norm=applied.max_grad_norm,
-            parts=parts_of(config),
-            replicas=replicas,
-        )
-
     def batches(self, rollout: Rollout, updates: int) -> Batches:
         """The minibatches of all epochs; stops early when approx_kl is above `target_kl`.
 
@@ -157,7 +109,14 @@ class PPO(Algorithm):
         """
         self._set_schedule(updates)
         found, clipped = self._whole(rollout), []
-        for rows in self._rows(rollout, updates):
+        for rows in minibatches(
+            rollout.actions.shape,
+            self.config.num_minibatches,
+            epochs=self.config.num_epochs,
+            seed=self.shuffle_seed,
+            updates=updates,
+            replicas=self.replicas,
+        ):
             metrics = yield "minibatch", self._gathered(found, rows)
             clipped.append(metrics["clip_fraction"])
             if self.config.target_kl is not None and float(metrics["approx_kl"]) > self.config.target_kl:
@@ -165,18 +124,6 @@ class PPO(Algorithm):
         if self.config.target_clip_fraction is not None:
             factor = SLOWER if np.mean(clipped) > self.config.target_clip_fraction else 1 / SLOWER
             self.rate_factor.assign(min(float(self.rate_factor) * factor, 1.0))
-
-    def _rows(self, rollout: Rollout, updates: int) -> Iterator[np.ndarray]:
-        """The rows of each minibatch of all epochs."""
-        for epoch in range(self.config.num_epochs):
-            yield from minibatches(
-                rollout.actions.shape,
-                self.config.num_minibatches,
-                seed=self.shuffle_seed,
-                updates=updates,
-                epoch=epoch,
-                replicas=self.replicas,
-            )
 
     def _set_schedule(self, updates: int) -> None:
         config, schedule = self.config, self.schedule
@@ -230,10 +177,8 @@ class PPO(Algorithm):
 
     def _forward(self, observations: tf.Tensor, tap: Tap) -> tuple[tf.Tensor, tf.Tensor]:
         """Logits [n, B, A] and values [n, B], computed in independent parts."""
-        n, b, *observation = observations.shape
-        stored = tap("observations", tf.reshape(observations, [n * b, *observation]))
-        passed = [self.policy.model(part) for part in in_parts(stored, self.parts)]
-        logits, values = (tf.concat(each, axis=0) for each in zip(*passed, strict=True))
+        n, b = observations.shape[:2]
+        logits, values = by_parts(self.policy.model, tap("observations", as_rows(observations)), self.parts)
         return tf.reshape(tap("logits", logits), [n, b, -1]), tf.reshape(tap("values", values), [n, b])
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, cast
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from a2c.algorithms.algorithm import Algorithm, Batches, Update
-from a2c.algorithms.gradient_step import Batch, Fit, GradientStep, LossFunction, Metrics, Pool, in_parts
+from a2c.algorithms.algorithm import Algorithm, Batches
+from a2c.algorithms.gradient_step import Fit, GradientStep, LossFunction, Metrics, Pool
 from a2c.algorithms.losses import entropy, soft_values, value_loss
 from a2c.algorithms.off_policy import (
     Transitions,
@@ -22,6 +21,7 @@ from a2c.algorithms.off_policy import (
     transitions_spec,
 )
 from a2c.algorithms.on_policy import Objective
+from a2c.algorithms.parts import by_parts
 from a2c.algorithms.policy import ActorCriticPolicy, actor_critic_policy, network
 from a2c.algorithms.returns import moments
 from a2c.algorithms.sections import SACSection
@@ -53,53 +53,28 @@ class SAC(Algorithm):
     of the critics, the policy, and the temperature; then the targets follow the critics. The policy's network has a
     value head too, which is fitted to the soft value beside it and which `watch` shows. It enters no target, but it
     shapes the layers that it shares with the policy.
-
-    Args:
-        config: the algorithm's section.
-        policy: its network is trained.
-        critics: two networks of the same form; their first head is Q.
-        targets: two more, which follow them.
-        optimizers: Keras optimizers of the critics, the policy and the temperature.
-        replay: empty.
-        objective: what the policy maximises, but for its entropy.
-        sample_seed: of the draws from the replay.
-        mode: see `Compiled`.
-        max_grad_norm: see `GradientStep`.
-        parts: number of parts that every batch is split into, one core each.
     """
 
     policy: ActorCriticPolicy
     memory: Replay
 
-    def __init__(
-        self,
-        config: SACSection,
-        policy: ActorCriticPolicy,
-        critics: tuple[keras.Model, keras.Model],
-        targets: tuple[keras.Model, keras.Model],
-        optimizers: tuple[Any, Any, Any],
-        replay: Replay,
-        *,
-        objective: Objective,
-        sample_seed: int,
-        mode: str,
-        max_grad_norm: float,
-        parts: int = 1,
-    ) -> None:
-        self.config = config
-        self.policy = policy
-        self.critics = [keras.Model(critic.input, critic.outputs[0]) for critic in critics]
-        self.targets = [keras.Model(target.input, target.outputs[0]) for target in targets]
-        self.memory = replay
-        self.objective = objective
-        self.sample_seed = sample_seed
-        self.parts = parts
-        self.target_entropy = config.target_entropy * float(np.log(policy.model.output_shape[0][-1]))
-        self.log_temperature = keras.Variable(np.log(config.first_temperature), dtype="float32", name="log_temperature")
+    def __init__(self, config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> None:
+        section = self.config = cast(SACSection, config.algorithm)
+        self.objective, self.parts = Objective.of(config), parts_of(config)
+        check_batch(section.batch_size, self.parts)
+        steps = total_gradient_steps(config, section)
+        optimizers = [build_optimizer(config.optimizer, total_steps=steps) for _ in range(3)]
+        policy = self.policy = self.build_policy(config, space, num_actions)
+        self.critics, self.targets = _critics(config, space, num_actions), _critics(config, space, num_actions)
+        self.memory = replay_of(config.env, space, capacity=section.replay_capacity, n_step=section.n_step)
+        self.sample_seed = stream_seed(config.seed, "samples")
+        self.target_entropy = section.target_entropy * float(np.log(policy.model.output_shape[0][-1]))
+        first = np.log(section.first_temperature)
+        self.log_temperature = keras.Variable(first, dtype="float32", name="log_temperature")
         for critic, target in zip(self.critics, self.targets, strict=True):
             target.set_weights(critic.get_weights())
         observation, dtype = tuple(policy.model.input_shape[1:]), policy.model.input.dtype
-        batch = transitions_spec(config.batch_size, config.n_step, observation, dtype)
+        batch = transitions_spec(section.batch_size, section.n_step, observation, dtype)
         learned = {
             "critics": [variable for critic in self.critics for variable in critic.trainable_variables],
             "policy": policy.model.trainable_variables,
@@ -110,8 +85,9 @@ class SAC(Algorithm):
             "policy": (self._policy_loss, PolicyBatch(batch.observations)),
             "temperature": (self._temperature_loss, TemperatureBatch(tf.TensorSpec((1, 1), tf.float32))),
         }
+        mode, limit = config.runtime.mode, config.optimizer.max_grad_norm
         self.steps = {
-            name: GradientStep(loss, learned[name], optimizer, spec, max_grad_norm=max_grad_norm, mode=mode)
+            name: GradientStep(loss, learned[name], optimizer, spec, max_grad_norm=limit, mode=mode)
             for (name, (loss, spec)), optimizer in zip(losses.items(), optimizers, strict=True)
         }
         self._follow = Compiled(self._follow_critics, mode, as_operation=True)
@@ -129,34 +105,9 @@ class SAC(Algorithm):
         """See `Algorithm`."""
         return actor_critic_policy(config, space, num_actions)
 
-    @classmethod
-    def build(cls, config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> Self:
+    def gauges(self) -> Metrics:
         """See `Algorithm`."""
-        section, parts = cast(SACSection, config.algorithm), parts_of(config)
-        check_batch(section.batch_size, parts)
-        steps = total_gradient_steps(config, section)
-        optimizers = [build_optimizer(config.optimizer, total_steps=steps) for _ in range(3)]
-        return cls(
-            section,
-            cls.build_policy(config, space, num_actions),
-            _critics(config, space, num_actions),
-            _critics(config, space, num_actions),
-            (optimizers[0], optimizers[1], optimizers[2]),
-            replay_of(config.env, space, capacity=section.replay_capacity, n_step=section.n_step),
-            objective=Objective.of(config),
-            sample_seed=stream_seed(config.seed, "samples"),
-            mode=config.runtime.mode,
-            max_grad_norm=config.optimizer.max_grad_norm,
-            parts=parts,
-        )
-
-    def update(
-        self, rollout: Rollout, updates: int, steps: Mapping[str, Callable[[Batch], Metrics]] | None = None
-    ) -> Update:
-        """See `Algorithm`; an update without gradient steps, before `learning_starts`, reports only these two."""
-        made = super().update(rollout, updates, steps)
-        state = {"temperature": self._temperature(), "replay_size": tf.constant(float(self.memory.size))}
-        return made._replace(metrics={**made.metrics, **state})
+        return {"temperature": self._temperature(), "replay_size": tf.constant(float(self.memory.size))}
 
     def batches(self, rollout: Rollout, updates: int) -> Batches:
         """Transitions drawn from the replay, to which the rollout is added first; three steps on each batch."""
@@ -183,11 +134,11 @@ class SAC(Algorithm):
     def _critic_loss(self, batch: Transitions, tap: Tap, pool: Pool) -> Fit:
         following = batch.next_observations[0]
         valued = tap("target_q_values", self._smaller(self.targets, following))
-        soft = soft_values(self._outputs(self.policy.model, following)[0], valued, self._temperature())
+        soft = soft_values(by_parts(self.policy.model, following, self.parts)[0], valued, self._temperature())
         targets = tap("targets", tf.stop_gradient(n_step_targets(batch, soft)))
         observations = tap("observations", batch.observations[0])
         chosen = [
-            tf.gather(self._q_values(critic, observations), batch.actions[0], batch_dims=1)[None]
+            tf.gather(by_parts(critic, observations, self.parts), batch.actions[0], batch_dims=1)[None]
             for critic in self.critics
         ]
         loss = tap("critic_loss", value_loss(chosen[0], targets) + value_loss(chosen[1], targets))
@@ -196,7 +147,7 @@ class SAC(Algorithm):
 
     def _policy_loss(self, batch: PolicyBatch, tap: Tap, pool: Pool) -> Fit:
         observations = tap("observations", batch.observations[0])
-        logits, values = self._outputs(self.policy.model, observations)
+        logits, values = by_parts(self.policy.model, observations, self.parts)
         smaller = tf.stop_gradient(self._smaller(self.critics, observations))
         soft = tap("soft_values", soft_values(tap("logits", logits), smaller, self._temperature()))
         policy_loss, fit = -tf.reduce_mean(soft), value_loss(tap("values", values)[None], soft[None])
@@ -211,22 +162,11 @@ class SAC(Algorithm):
 
     def _smaller(self, models: list[keras.Model], observations: tf.Tensor) -> tf.Tensor:
         """The smaller Q of two networks, [N, A]."""
-        return tf.minimum(*(self._q_values(model, observations) for model in models))
-
-    def _q_values(self, model: keras.Model, observations: tf.Tensor) -> tf.Tensor:
-        """Q [N, A], computed in independent parts."""
-        return tf.concat([model(part) for part in in_parts(observations, self.parts)], axis=0)
-
-    def _outputs(self, model: keras.Model, observations: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Logits [N, A] and values [N], computed in independent parts."""
-        each = zip(*(model(part) for part in in_parts(observations, self.parts)), strict=True)
-        logits, values = (tf.concat(parts, axis=0) for parts in each)
-        return logits, values
+        return tf.minimum(*(by_parts(model, observations, self.parts) for model in models))
 
 
-def _critics(config: Config, space: Any, num_actions: int) -> tuple[keras.Model, keras.Model]:
-    """Two networks with fresh weights, others than the policy's."""
-    first, second = (
-        config.model_copy(update={"seed": stream_seed(config.seed, f"{name} critic")}) for name in ("first", "second")
-    )
-    return network(first, space, num_actions), network(second, space, num_actions)
+def _critics(config: Config, space: Any, num_actions: int) -> list[keras.Model]:
+    """Two networks of Q with fresh weights, others than the policy's."""
+    configs = [config.model_copy(update={"seed": stream_seed(config.seed, f"{n} critic")}) for n in ("first", "second")]
+    whole = [network(each, space, num_actions) for each in configs]
+    return [keras.Model(each.input, each.outputs[0]) for each in whole]

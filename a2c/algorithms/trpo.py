@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, cast
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from a2c.algorithms.algorithm import Algorithm, Batches
-from a2c.algorithms.gradient_step import Fit, GradientStep, Pool, in_parts
+from a2c.algorithms.gradient_step import Fit, GradientStep, Pool
 from a2c.algorithms.losses import value_loss
 from a2c.algorithms.natural_gradient import NaturalGradientStep, PolicyBatch, TrustRegion
 from a2c.algorithms.on_policy import Objective, minibatches, outcomes
+from a2c.algorithms.parts import as_rows, by_parts
 from a2c.algorithms.policy import ActorCriticPolicy, actor_critic_policy
 from a2c.algorithms.returns import gae, moments, normalize
 from a2c.algorithms.sections import TRPOSection
@@ -37,60 +38,39 @@ class TRPO(Algorithm):
     Policy and value function share no weights, so each step trains only its own. GAE advantages (Schulman et al. 2016,
     arXiv 1506.02438) use the values stored when the rollout was collected. The value function is fitted last, by an
     optimizer, in `value_epochs` epochs of `value_minibatches` minibatches.
-
-    Args:
-        config: the algorithm's section.
-        policy: its network is trained; built with `values=True`.
-        optimizer: a Keras optimizer, for the value function.
-        num_envs: B; with the rollout length it fixes the shapes of an update.
-        objective: what the policy maximises.
-        shuffle_seed: of the order of rows in the fit.
-        mode: see `Compiled`.
-        max_grad_norm: of the value function, see `GradientStep`.
-        parts: number of parts that every batch is split into, one core each.
     """
 
     policy: ActorCriticPolicy
 
-    def __init__(
-        self,
-        config: TRPOSection,
-        policy: ActorCriticPolicy,
-        optimizer: Any,
-        *,
-        num_envs: int,
-        objective: Objective,
-        shuffle_seed: int,
-        mode: str,
-        max_grad_norm: float,
-        parts: int = 1,
-    ) -> None:
-        self.config = config
-        self.policy = policy
-        self.objective = objective
-        self.shuffle_seed = shuffle_seed
-        self.parts = parts
+    def __init__(self, config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> None:
+        section = self.config = cast(TRPOSection, config.algorithm)
+        policy = self.policy = self.build_policy(config, space, num_actions, replicas)
+        self.objective, self.parts = Objective.of(config), parts_of(config)
+        self.shuffle_seed = stream_seed(config.seed, "minibatches")
+        fits = section.value_epochs * section.value_minibatches  # optimizer steps per update
+        optimizer = build_optimizer(config.optimizer, total_steps=config.total_updates * fits)
+        mode, num_envs = config.runtime.mode, config.env.num_envs
         shape, dtype = tuple(policy.model.input_shape[1:]), policy.model.input.dtype
         actor, self.critic = (keras.Model(policy.model.input, output) for output in policy.model.outputs)
         _check_apart(actor, self.critic)
-        rows = (config.rollout_length, num_envs)
-        some = (config.rollout_length // config.value_minibatches, num_envs)
+        rows = (section.rollout_length, num_envs)
+        some = (section.rollout_length // section.value_minibatches, num_envs)
         floats, ends = tf.TensorSpec(rows, tf.float32), tf.TensorSpec(rows, tf.bool)
         bootstrap_values = tf.TensorSpec((num_envs,), tf.float32)
         self._targets = Compiled(self._gae, mode, floats, floats, ends, floats, floats, bootstrap_values)
         move = NaturalGradientStep(
             actor,
             PolicyBatch(tf.TensorSpec((*rows, *shape), dtype), tf.TensorSpec(rows, tf.int32), floats),
-            TrustRegion(**{name: getattr(config, name) for name in TrustRegion._fields}),
+            TrustRegion(**{name: getattr(section, name) for name in TrustRegion._fields}),
             mode=mode,
-            parts=parts,
+            parts=self.parts,
         )
         fit = GradientStep(
             self._value_loss,
             self.critic.trainable_variables,
             optimizer,
             ValueBatch(tf.TensorSpec((*some, *shape), dtype), tf.TensorSpec(some, tf.float32)),
-            max_grad_norm=max_grad_norm,
+            max_grad_norm=config.optimizer.max_grad_norm,
             mode=mode,
         )
         self.steps = {"policy": move, "value": fit}
@@ -102,23 +82,6 @@ class TRPO(Algorithm):
         """See `Algorithm`."""
         return actor_critic_policy(config, space, num_actions, replicas, values=True)
 
-    @classmethod
-    def build(cls, config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> Self:
-        """See `Algorithm`."""
-        section = cast(TRPOSection, config.algorithm)
-        fits = section.value_epochs * section.value_minibatches  # optimizer steps per update
-        return cls(
-            section,
-            cls.build_policy(config, space, num_actions, replicas),
-            build_optimizer(config.optimizer, total_steps=config.total_updates * fits),
-            num_envs=config.env.num_envs,
-            objective=Objective.of(config),
-            shuffle_seed=stream_seed(config.seed, "minibatches"),
-            mode=config.runtime.mode,
-            max_grad_norm=config.optimizer.max_grad_norm,
-            parts=parts_of(config),
-        )
-
     def batches(self, rollout: Rollout, updates: int) -> Batches:
         """The whole rollout for the policy, then the minibatches for the value function."""
         found = outcomes(rollout, self.policy.value, self.objective)
@@ -127,11 +90,14 @@ class TRPO(Algorithm):
         observations = rollout.observations[:-1]
         yield "policy", PolicyBatch(observations, rollout.actions, advantages)
         columns = np.arange(observations.shape[1])
-        for epoch in range(self.config.value_epochs):
-            for rows in minibatches(
-                returns.shape, self.config.value_minibatches, seed=self.shuffle_seed, updates=updates, epoch=epoch
-            ):
-                yield "value", ValueBatch(observations[rows, columns], returns[rows, columns])
+        for rows in minibatches(
+            returns.shape,
+            self.config.value_minibatches,
+            epochs=self.config.value_epochs,
+            seed=self.shuffle_seed,
+            updates=updates,
+        ):
+            yield "value", ValueBatch(observations[rows, columns], returns[rows, columns])
 
     def _gae(self, *estimate: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Advantages for the policy and returns for the value function; both [T, B]."""
@@ -139,10 +105,8 @@ class TRPO(Algorithm):
         return normalize(advantages) if self.config.normalize_advantages else advantages, returns
 
     def _value_loss(self, batch: ValueBatch, tap: Tap, pool: Pool) -> Fit:
-        n, b, *observation = batch.observations.shape
-        stored = tap("observations", tf.reshape(batch.observations, [n * b, *observation]))
-        values = tf.concat([self.critic(part) for part in in_parts(stored, self.parts)], axis=0)
-        values = tf.reshape(tap("values", values), [n, b])
+        values = by_parts(self.critic, tap("observations", as_rows(batch.observations)), self.parts)
+        values = tf.reshape(tap("values", values), batch.returns.shape)
         loss = tap("value_loss", value_loss(values, batch.returns))
         return Fit(loss, {"value_loss": loss}, moments(batch.returns - values), moments(batch.returns))
 

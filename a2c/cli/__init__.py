@@ -7,6 +7,7 @@ import signal
 import sys
 from io import TextIOWrapper
 from pathlib import Path
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -30,6 +31,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # file names may not be valid text
+    signal.signal(signal.SIGTERM, _leave)  # as on Ctrl-C, nothing half-written is left
     try:
         sys.path.append(str(Path.cwd()))  # so that module:Id-v0 finds a module of the current folder
     except FileNotFoundError:
@@ -55,6 +57,10 @@ def main() -> None:
         fail(f"{error.filename or 'output'}: {error.strerror or error}.")
     except RecursionError:  # raised by Python's own walk through folders
         fail("Its folders are too deep in each other.")
+
+
+def _leave(number: int, _: FrameType | None) -> None:
+    sys.exit(128 + number)
 
 
 # messages of libraries, and ours

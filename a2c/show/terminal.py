@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
-import sys
 import time
 from collections.abc import Sequence
-from types import FrameType
 from typing import TextIO
 
 import cv2
@@ -44,7 +41,6 @@ class Screen:
             )
 
     def __enter__(self) -> Screen:
-        self._before = signal.signal(signal.SIGTERM, _leave_by_exception)
         self._shown = np.zeros((0, 0, 6), np.int16)
         self._due = time.monotonic()
         self._write(_ENTER)
@@ -52,7 +48,6 @@ class Screen:
 
     def __exit__(self, *_: object) -> None:
         self._write(_LEAVE)
-        signal.signal(signal.SIGTERM, self._before)
 
     def frame(self, picture: np.ndarray, lines: Sequence[str], *, seconds: float, pixel_aspect: float = 1.0) -> None:
         """Show a frame for `seconds`; if the terminal is too slow, frames are skipped to keep the speed.
@@ -116,7 +111,3 @@ def changes(before: np.ndarray, after: np.ndarray) -> str:
         text.append("▀")
         colours, cursor = cell, (row, column + 1)
     return "".join(text)
-
-
-def _leave_by_exception(number: int, _: FrameType | None) -> None:
-    sys.exit(128 + number)

@@ -1,7 +1,5 @@
 """PPO against whole updates written by hand in NumPy; its order of rows, its schedule, and A2C as its special case."""
 
-from collections.abc import Iterator
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -57,22 +55,21 @@ def seen(algorithm: PPO, rollout):
 
 
 def orders(algorithm: PPO, updates: int) -> list[np.ndarray]:
-    return list(
-        chain.from_iterable(shuffled(algorithm, updates, epoch) for epoch in range(algorithm.config.num_epochs))
-    )
-
-
-def shuffled(algorithm: PPO, updates: int, epoch: int) -> Iterator[np.ndarray]:
-    """The rows of each minibatch."""
-    number, shape = algorithm.config.num_minibatches, algorithm.learn.signature.actions.shape
-    return minibatches(
-        (algorithm.config.rollout_length, shape[1]),
-        number,
+    config, shape = algorithm.config, algorithm.learn.signature.actions.shape
+    found = minibatches(
+        (config.rollout_length, shape[1]),
+        config.num_minibatches,
+        epochs=config.num_epochs,
         seed=algorithm.shuffle_seed,
         updates=updates,
-        epoch=epoch,
         replicas=algorithm.replicas,
     )
+    return list(found)
+
+
+def epochs(algorithm: PPO, updates: int) -> np.ndarray:
+    """The rows of each epoch: [epochs, T, B]."""
+    return np.concatenate(orders(algorithm, updates)).reshape(algorithm.config.num_epochs, T, -1)
 
 
 SETTINGS = [
@@ -143,34 +140,31 @@ def test_one_epoch_of_one_minibatch_without_clipping_is_a2c():
 
 def test_an_epoch_takes_every_row_of_every_environment_once():
     algorithm = ppo(num_minibatches=4)
-    for epoch in range(3):
-        rows = list(shuffled(algorithm, 5, epoch))
-        assert [part.shape for part in rows] == [(2, B)] * 4
-        joint = np.concatenate(rows)
-        np.testing.assert_array_equal(np.sort(joint, axis=0), np.tile(np.arange(T)[:, None], B))
-        assert any(np.any(joint[:, 0] != joint[:, b]) for b in range(1, B))  # each in its own order
+    assert [part.shape for part in orders(algorithm, 5)] == [(2, B)] * 4 * algorithm.config.num_epochs
+    for rows in epochs(algorithm, 5):
+        np.testing.assert_array_equal(np.sort(rows, axis=0), np.tile(np.arange(T)[:, None], B))
+        assert any(np.any(rows[:, 0] != rows[:, b]) for b in range(1, B))  # each in its own order
 
 
 def test_the_order_is_a_function_of_the_seed_the_update_and_the_epoch():
     algorithm, again = ppo(), ppo()
     other = build_algorithm(run_config(MODEL, ADAM, "graph", num_envs=B, name="ppo", rollout_length=T), VECTORS, A)
     other.shuffle_seed += 1
-    first = np.concatenate(list(shuffled(algorithm, 3, 1)))
-    np.testing.assert_array_equal(first, np.concatenate(list(shuffled(again, 3, 1))))
-    for one, updates, epoch in ((algorithm, 4, 1), (algorithm, 3, 2), (algorithm, 1, 3), (other, 3, 1)):
-        assert np.any(np.concatenate(list(shuffled(one, updates, epoch))) != first)
+    first, second, *_ = found = epochs(algorithm, 3)
+    np.testing.assert_array_equal(found, epochs(again, 3))
+    for rows in (second, epochs(algorithm, 4)[0], epochs(algorithm, 1)[2], epochs(other, 3)[0]):
+        assert np.any(rows != first)
 
 
 def test_workers_share_the_order_of_one_process_with_all_their_environments():
     alone = build_algorithm(run_config(MODEL, ADAM, "eager", num_envs=2 * B, name="ppo", rollout_length=T), VECTORS, A)
-    joint = [np.concatenate(list(shuffled(alone, 2, epoch))) for epoch in (0, 1)]
+    joint = epochs(alone, 2)
     for index in (0, 1):
         worker = ppo("eager", num_minibatches=4)
         worker.replicas = Replicas()
         worker.replicas.workers, worker.replicas.index = 2, index
-        for epoch in (0, 1):
-            own = np.concatenate(list(shuffled(worker, 2, epoch)))
-            np.testing.assert_array_equal(own, joint[epoch][:, index * B :][:, :B])
+        own = epochs(worker, 2)
+        np.testing.assert_array_equal(own, joint[: len(own), :, index * B :][..., :B])
 
 
 def test_an_update_ends_when_the_policy_has_moved_too_far():

@@ -249,7 +249,8 @@ def test_an_agent_whose_weights_do_not_fit_leaves_no_folder(tmp_path, catch_run,
 
 
 @pytest.mark.integration
-def test_ctrl_c_while_it_is_drawn_leaves_nothing(tmp_path, pong_run):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_it_is_drawn_leaves_nothing(tmp_path, pong_run, number):
     out, work = tmp_path / "out", tmp_path / "work"
     work.mkdir()
     command = [sys.executable, "-m", "a2c", "watch", str(pong_run), "--episodes", "1", "--out", str(out)]
@@ -264,8 +265,8 @@ def test_ctrl_c_while_it_is_drawn_leaves_nothing(tmp_path, pong_run):
     while not any(file.stat().st_size for file in work.glob("a2c-*/*.mp4")):  # until the encoder has written something
         assert process.poll() is None
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     text, errors = process.communicate(timeout=60)
-    assert (process.returncode, text, errors) == (130, "", "")
+    assert (process.returncode, text, errors) == (128 + number, "", "")
     assert not out.exists()
     assert not list(work.iterdir())
