@@ -99,6 +99,8 @@ def find_extension(name: str, option: str) -> Any:
     module, _, attribute = name.partition(":")
     if not all(part.isidentifier() for part in (*module.split("."), attribute)):
         raise UserError(f"--{option} {name} is not of the form module:name, for example examples.network:build.")
+    if module == "__main__":
+        raise UserError(f"--{option} {name}: no other process can import what a notebook defines; put it into a file.")
     if option in ("algorithm", "model") and find_spec(module.partition(".")[0]):
         quietly("tensorflow")  # which their modules import
     try:

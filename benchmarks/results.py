@@ -90,16 +90,19 @@ class Run(NamedTuple):
         return kept if kept.get("command") == self.command else None
 
     def changed(self) -> list[str]:
-        """The dotted keys of a kept run's settings that its command sets otherwise today; [] if nothing was kept.
+        """The dotted keys of a kept run's settings that its command sets otherwise today; [] if nothing was kept."""
+        kept = self.kept()
+        return [] if kept is None else self.differing(kept["settings"])
+
+    def differing(self, settings: dict[str, Any]) -> list[str]:
+        """The dotted keys of a run's settings that its command sets otherwise today.
 
         A key that is newer than the run had its default then.
         """
-        if (kept := self.kept()) is None:
-            return []
         given = {"algorithm.name": self.algorithm, "seed": self.seed, "total_env_steps": STEPS}
         today = dotted(dump_config(load_config(env_id=self.game, overrides=given, assignments=[EVALUATION])[0]))
         defaults = dump_config(build_config({"algorithm": {"name": self.algorithm}}, where=self.name))
-        then = dotted(defaults) | dotted(kept["settings"])
+        then = dotted(defaults) | dotted(settings)
         differing = [key for key in then | today if then.get(key) != today.get(key)]
         return sorted(key for key in differing if key.split(".")[0] not in IDLE)
 
@@ -130,6 +133,9 @@ def train(run: Run) -> str:
     if keys:
         print(f"{run.name}: kept with other settings ({', '.join(keys)}), so it is trained anew", flush=True)
     folder = RUNS / run.name
+    begun = folder / "config.yaml"
+    if begun.is_file() and run.differing(read_config_file(begun)):
+        shutil.rmtree(folder)  # it cannot be resumed with other settings
     command = [sys.executable, "-m", "a2c", *run.words, "--run-dir", str(folder), "--auto-resume", "--quiet"]
     ended = subprocess.run(command, cwd=HERE, check=False).returncode
     if ended < 0 or ended > 128:  # by a signal

@@ -118,7 +118,7 @@ def work(env: str, preset: str, updates: int, file: Path) -> None:
             timed(times["joint"], lambda r=rollout: float(together.update(r, 0).metrics["total_loss"]))  # type: ignore[misc]
         size = sum(variable.shape.num_elements() for variable in together.policy.model.trainable_variables)
         one, every = (all_reduce_milliseconds(replicas, numbers) for numbers in (1, size))
-        replicas.gather({})
+        replicas.barrier()
     collecting, own, joint = (1e3 * statistics.fmean(each[WARM_UP:]) for each in times.values())
     if replicas.is_chief:
         speed = 1e3 * config.env_steps_per_update / (collecting + joint)

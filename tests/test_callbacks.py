@@ -12,6 +12,7 @@ from killing import assert_same_checkpoints, read_lines
 from a2c.config import UserError
 from a2c.run.callbacks import Callback, Moment, StopAt
 from a2c.run.checkpoint import read_checkpoint, step_files
+from a2c.run.metrics import WINDOW
 from a2c.run.training import train
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "patience.py"
@@ -150,6 +151,12 @@ def test_a_score_stops_a_run_once_a_hundred_games_average_it(run_dir):
     assert train(config(total_env_steps=3_200), run_dir, resume=True, callbacks=[StopAt(1.1)]).stopped_by is None
 
 
+def test_a_score_is_reached_by_the_mean_of_a_hundred_games():
+    stop = StopAt(-1.0)
+    assert stop.is_reached(-1.0, WINDOW) and stop.is_reached(0.0, WINDOW)
+    assert not any((stop.is_reached(-1.1, WINDOW), stop.is_reached(0.0, WINDOW - 1), stop.is_reached(None, 0)))
+
+
 def test_the_command_stops_says_so_and_can_be_resumed(run_cli, tmp_path):
     settings = ("train", "--env", "Catch", "--steps", "4k", "--set", "runtime.mode=eager", "--run-dir", "r")
     stopped = run_cli(*settings, "--stop-at", "-1", cwd=tmp_path)
@@ -217,6 +224,8 @@ def test_a_score_that_is_not_reached_is_said(run_cli, tmp_path):
     ended = run_cli("train", "--env", "Catch", "--steps", "2000", "--stop-at", "0.9", "--run-dir", tmp_path / "run")
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout.endswith("--stop-at 0.9 was not reached.\n")
+    again = run_cli("resume", tmp_path / "run", "--stop-at", "-1", cwd=tmp_path)  # it is at its end, and above
+    assert (again.returncode, "--stop-at" in again.stdout) == (0, False)
 
 
 def test_a_score_that_too_few_games_have_reached_is_said(run_cli, tmp_path):

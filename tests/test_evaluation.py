@@ -189,6 +189,9 @@ def test_a_folder_of_runs_means_all_of_them(run_cli, tmp_path, breakout):
     (tmp_path / "deep" / "checkpoints").mkdir()  # with nothing in it
     assert find_runs(tmp_path) == [tmp_path / "b", tmp_path / "deep" / "er" / "a"]
     assert find_runs(tmp_path / "b") == [tmp_path / "b"]
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "c").symlink_to(tmp_path / "b")
+    assert find_runs(tmp_path / "links") == [tmp_path / "links" / "c"]
     done = run_cli("eval", tmp_path, breakout, "--episodes", "2", "--json", tmp_path / "e.json")
     assert done.returncode == 0, done.stderr
     results = json.loads((tmp_path / "e.json").read_text())

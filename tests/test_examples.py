@@ -456,6 +456,8 @@ def test_a_run_keeps_its_own_algorithm(run_cli, tmp_path):
 
 def test_what_a_script_defines_is_known_by_the_name_of_its_file(monkeypatch):
     """Another process cannot import it from __main__."""
+    with pytest.raises(UserError, match="no other process can import what a notebook defines; put it into a file"):
+        extensions.find_extension("__main__:Nothing", "algorithm")
     script = type(sys)("__main__")
     script.__file__ = str(EXAMPLES / "reinforce.py")
     monkeypatch.setitem(sys.modules, "__main__", script)

@@ -204,6 +204,22 @@ def test_changed_settings_are_named_and_the_run_is_trained_anew(results, monkeyp
     assert run.changed() == []
 
 
+@pytest.mark.parametrize(("rate", "there"), [(1e-3, True), (2e-3, False)])
+def test_a_folder_of_other_settings_is_removed_and_one_of_todays_is_resumed(
+    results, monkeypatch, tmp_path, rate, there
+):
+    run = keep(results, "Asteroids", scores=[(END, 1.0)], **{"optimizer.learning_rate": rate})
+    settings = json.loads((results.KEPT / f"{run.name}.json").read_text())["settings"]
+    (results.KEPT / f"{run.name}.json").unlink()
+    folder = results.RUNS / run.name
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(json.dumps(settings))
+    trainer(monkeypatch, tmp_path, "exit 2")
+    with pytest.raises(results.UnfinishedError):
+        results.train(run)
+    assert folder.exists() == there
+
+
 def test_a_key_that_is_newer_than_the_run_had_its_default(results):
     """`ppo` sets algorithm.target_clip_fraction, whose default is null; nothing sets algorithm.clip_schedule."""
     run = keep(results, "Asteroids", scores=[(END, 1.0)])

@@ -13,7 +13,7 @@ from a2c.algorithms.a2c import A2C
 from a2c.algorithms.algorithm import Algorithm, Batches, Iteration, Update, means
 from a2c.algorithms.gradient_step import Batch, GradientStep, Metrics
 from a2c.algorithms.on_policy import Objective
-from a2c.algorithms.policy import ActorCriticPolicy, actor_critic_policy
+from a2c.algorithms.policy import ActorCriticPolicy, Policy, actor_critic_policy
 from a2c.algorithms.sections import A3CSection
 from a2c.config import Config
 from a2c.data.collector import RolloutCollector, columns_of
@@ -114,6 +114,7 @@ class A3C(Algorithm):
             for _ in range(self.parts)
         ]
         self.learners = [cast(ActorStep, actor.learn) for actor in self.actors]
+        self.traced = [actor.policy.compiled["value"] for actor in self.actors]
         self.steps = {f"actor {index}": learner for index, learner in enumerate(self.learners)}
         self.variables = {"model": self.policy.model.variables, "optimizer": optimizer.variables}
 
@@ -122,11 +123,13 @@ class A3C(Algorithm):
         """See `Algorithm`."""
         return actor_critic_policy(config, space, num_actions, replicas)
 
-    def trace(self) -> None:
+    def acting(self) -> list[Policy]:
         """See `Algorithm`."""
-        for actor, learner in zip(self.actors, self.learners, strict=True):
-            for compiled in (actor.policy.compiled["explore"], actor.policy.compiled["value"], *learner.pieces):
-                compiled.trace()
+        return [actor.policy for actor in self.actors]
+
+    def learning(self) -> list[Compiled]:
+        """See `Algorithm`."""
+        return [piece for learner in self.learners for piece in learner.pieces]
 
     def iterate(self, collector: RolloutCollector, updates: int) -> Iteration:
         """One round: every actor collects and learns from its rollouts, then all synchronise."""

@@ -92,7 +92,7 @@ class Algorithm(ABC):
             in checkpoints. The policy needs only "model".
         parts: number of parts that every batch is split into, see `parts_of`.
         memory: what it keeps of earlier rollouts, if it does; saved beside the checkpoints.
-        traced: compiled functions that every round calls besides these steps and the policy's `explore`.
+        traced: compiled functions that every round calls besides those of `learning` and the policies' `explore`.
     """
 
     policy: Policy
@@ -141,12 +141,17 @@ class Algorithm(ABC):
 
     def trace(self) -> None:
         """Trace all that every round calls, in the calling thread: those of the groups have one core each."""
-        for compiled in (
-            self.policy.compiled["explore"],
-            *(step.compiled for step in self.steps.values()),
-            *self.traced,
-        ):
+        explorers = [policy.compiled["explore"] for policy in self.acting()]
+        for compiled in (*explorers, *self.learning(), *self.traced):
             compiled.trace()
+
+    def acting(self) -> list[Policy]:
+        """The policies that act in the environments: one, or one of each actor."""
+        return [self.policy]
+
+    def learning(self) -> list[Compiled]:
+        """The compiled functions of the steps."""
+        return [step.compiled for step in self.steps.values()]
 
     def iterate(self, collector: RolloutCollector, updates: int) -> Iteration:
         """One round of the loop: collect a rollout and learn from it."""

@@ -285,7 +285,7 @@ def network(config: Config, observation_space: Any, num_actions: int, replicas: 
 
 
 def draw_actions(logits: tf.Tensor, uniform: tf.Tensor) -> tf.Tensor:
-    """Actions [B] int32 from logits [B, A] and numbers [B, A] in (0, 1).
+    """Actions [B] int32 from logits [B, A] and numbers [B, A] in [0, 1).
 
     Gumbel-max: argmax(logits + Gumbel noise) is a draw from softmax(logits). XLA has no categorical draw.
     """

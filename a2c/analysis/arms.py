@@ -125,7 +125,7 @@ def steps_done(folder: Path) -> int:
 def last_record(folder: Path) -> dict[str, Any]:
     """A run's last line of metrics; empty if there is none, or it is incomplete."""
     try:
-        return parsed(read_end(folder / "metrics.jsonl", 2_000).rstrip().rpartition("\n")[2]) or {}
+        return parsed(read_end(folder / "metrics.jsonl", 2**16).rstrip().rpartition("\n")[2]) or {}
     except OSError:
         return {}
 

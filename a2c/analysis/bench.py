@@ -189,25 +189,24 @@ class RandomPlayer:
         return actions.size / (time.perf_counter() - start)
 
 
-def forward_flops(model: keras.Model) -> list[int]:
-    """Floating-point operations for one observation in each layer with a kernel, in order.
+def layer_flops(layer: keras.Layer) -> int:
+    """Floating-point operations of a layer with a kernel, for one observation.
 
     A multiplication and an addition count as two. Only matrix products and convolutions are counted.
     """
-    layers = [layer for layer in model.layers if hasattr(layer, "kernel")]
-    return [2 * prod(layer.kernel.shape) * prod(layer.output.shape[1:-1]) for layer in layers]
+    return int(2 * prod(layer.kernel.shape) * prod(layer.output.shape[1:-1]))
 
 
 def flops_per_step(model: keras.Model, config: Config) -> float:
     """Floating-point operations of acting and learning, for one agent step.
 
-    The forward pass runs once for acting and once in each pass of learning, and on one more observation every T steps
-    if that is valued.
-    The backward pass runs on the T steps only. It costs twice the forward pass, for the gradients of inputs and of
-    kernels; observations need no gradient.
+    The forward pass runs once for acting, once in each pass of learning and, with bootstrapping, on one more
+    observation every T steps. The backward pass runs on the T steps only. It costs twice the forward pass, for the
+    gradients of inputs and of kernels; observations need no gradient.
     """
-    layers = forward_flops(model)
-    forward, backward = sum(layers), 2 * sum(layers) - layers[0]
+    layers = [layer for layer in model.layers if hasattr(layer, "kernel")]
+    forward = sum(map(layer_flops, layers))
+    backward = 2 * forward - sum(layer_flops(layer) for layer in layers if layer.input is layers[0].input)
     bootstrap = forward / config.algorithm.rollout_length if config.algorithm.BOOTSTRAPS else 0.0
     return forward + bootstrap + config.algorithm.passes(config.env.num_envs) * (forward + backward)
 

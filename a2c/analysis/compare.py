@@ -65,7 +65,7 @@ class Why:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All results; None for a part that was not asked for. `fast` and `exact` are the numerics of the graph."""
+    """All results; None for a part that was not asked for. The keys of `where` and `growth` are numerics."""
 
     title: str
     folder: Path

@@ -161,7 +161,7 @@ def default_threshold(env_id: str) -> float | None:
         return 0.0  # more catches than misses
     from gymnasium.envs.registration import registry
 
-    spec = registry.get(env_id)
+    spec = registry.get(env_id.rpartition(":")[2])  # registered without its module
     return None if spec is None else spec.reward_threshold
 
 
@@ -195,7 +195,7 @@ def _has_needed(line: dict[str, Any]) -> bool:
 
 def _coarsest(runs: list[list[dict[str, Any]]]) -> Fraction:
     """The largest mean distance, in agent steps, between the lines of a run."""
-    return max(Fraction(1), *(Fraction(lines[-1]["env_steps"]) / len(lines) for lines in runs))
+    return max([Fraction(1), *(Fraction(lines[-1]["env_steps"]) / len(lines) for lines in runs if lines)])
 
 
 def _spaced(lines: list[dict[str, Any]], spacing: Fraction) -> Iterator[dict[str, Any]]:

@@ -68,8 +68,8 @@ def run_risky(names: list[str]) -> None:
         _hand_over(findings, [name])
         if name == _TENSORFLOW and any(finding.status == "problem" for finding in findings):
             rest = names[index + 1 :]
-            return _hand_over(_not_run(rest), rest)
-    return None
+            _hand_over(_not_run(rest), rest)
+            break
 
 
 def _hand_over(findings: Iterable[Finding], done: Iterable[str]) -> None:

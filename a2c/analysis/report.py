@@ -17,7 +17,6 @@ from a2c.analysis.convergence import Aggregate, Contrast, Convergence, RunResult
 from a2c.analysis.numerics import Agreement, Distance, Where
 from a2c.analysis.pictures import draw
 from a2c.analysis.statistics import MIN_SEEDS, PairedComparison
-from a2c.analysis.studies.bandit import BanditResult
 from a2c.analysis.studies.question import QuestionResult
 from a2c.config import printable_lines
 from a2c.execution.machine import versions
@@ -68,7 +67,7 @@ def verdict(comparison: Comparison) -> list[str]:
     if comparison.convergence is not None:
         sentences += [f"Convergence: {text}" for text in _say_convergence(comparison.convergence)]
     if comparison.bandit is not None:
-        sentences += _say_bandit(comparison.bandit)
+        sentences += [f"Loop: {text}" for text in comparison.bandit.sentences()]
     return sentences
 
 
@@ -234,10 +233,6 @@ def _interval(found: PairedComparison, form: Callable[[float], str]) -> str:
 
 def _seeds(count: int) -> str:
     return "1 seed" if count == 1 else f"{count} seeds"
-
-
-def _say_bandit(result: BanditResult) -> list[str]:
-    return [f"Loop: {sentence}" for sentence in result.sentences()]
 
 
 def _list(off: Sequence[str]) -> str:

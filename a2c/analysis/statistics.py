@@ -44,7 +44,7 @@ class PairedComparison:
         return not self.low <= self.no_difference <= self.high and self.p_value <= 1 - CONFIDENCE
 
 
-def paired_ratio(first: npt.ArrayLike, second: npt.ArrayLike, *, seed: int = 0) -> PairedComparison:
+def paired_ratio(first: npt.ArrayLike, second: npt.ArrayLike) -> PairedComparison:
     """Compare costs or rates, such as agent steps to a threshold or steps per second, by the median of second / first.
 
     A run that never reached the threshold is math.inf. If only one run of a pair reached it, the ratio is inf or 0: the
@@ -54,7 +54,6 @@ def paired_ratio(first: npt.ArrayLike, second: npt.ArrayLike, *, seed: int = 0) 
 
     Args:
         first, second: [pairs], positive, in the same unit.
-        seed: of the sign flips that are drawn above 13 pairs.
 
     Raises:
         ValueError: if lengths differ, nothing is given, or a value is not a positive number.
@@ -65,7 +64,7 @@ def paired_ratio(first: npt.ArrayLike, second: npt.ArrayLike, *, seed: int = 0) 
     censored = int(np.isinf(a).sum()), int(np.isinf(b).sum())
     if not np.isfinite(np.minimum(a, b)).any():
         return PairedComparison(1.0, len(a), None, None, None, None, *censored)
-    return _compare(_log_ratios(a, b), math.exp, censored, seed)
+    return _compare(_log_ratios(a, b), math.exp, censored)
 
 
 def paired_difference(first: npt.ArrayLike, second: npt.ArrayLike, *, seed: int = 0) -> PairedComparison:
@@ -150,7 +149,7 @@ def _log_ratios(a: Array, b: Array) -> Array:
 
 
 def _compare(
-    effects: Array, report: Callable[[float], float], censored: tuple[int, int], seed: int
+    effects: Array, report: Callable[[float], float], censored: tuple[int, int], seed: int = 0
 ) -> PairedComparison:
     """The comparison of effects [pairs], 0 meaning no difference; `report` converts them to their unit."""
     n = len(effects)

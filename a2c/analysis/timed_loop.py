@@ -83,27 +83,27 @@ class Clock:
         running.row, running.since = row, now
         return before
 
-    def timed_group(self, play: Callable[..., Any], groups: int) -> Callable[..., Any]:
-        """`play` of one of `groups` groups, timed in its thread; time without another row goes to `PYTHON`."""
+    def timed_group(self, do: Callable[[int], Any], groups: int) -> Callable[[int], Any]:
+        """`do` for one of `groups` groups, timed in its thread; time without another row goes to `PYTHON`."""
 
-        def call(*inputs: Any) -> Any:
+        def call(index: int) -> Any:
             self._running.share = 1 / groups
             self.switch(PYTHON)
             try:
-                return play(*inputs)
+                return do(index)
             finally:
                 self.switch(None)
 
         return call
 
-    def timed_groups(self, play: Callable[..., Any]) -> Callable[..., Any]:
-        """`play` of all groups: its time is theirs, and `WAITING` gets what the slowest took beyond the mean."""
+    def timed_groups(self, each_group: Callable[..., Any], groups: int) -> Callable[..., Any]:
+        """`each_group` of a collector: its time is theirs, and `WAITING` gets what the slowest took beyond the mean."""
 
-        def call(*inputs: Any) -> Any:
+        def call(do: Callable[[int], Any]) -> Any:
             before = self.switch(None)
             start, counted = self._running.since, sum(self.seconds.values())
             try:
-                return play(*inputs)
+                return each_group(self.timed_group(do, groups))
             finally:
                 self.switch(before)
                 self.seconds[WAITING] += self._running.since - start - (sum(self.seconds.values()) - counted)
@@ -136,25 +136,25 @@ class Clock:
 @contextmanager
 def clocks_on(clock: Clock, loop: Loop) -> Iterator[None]:
     """Time the parts of a loop within the context."""
-    algorithm, collector = loop.algorithm, loop.collector
+    algorithm, collector, acting = loop.algorithm, loop.collector, loop.algorithm.acting()
     simulators = [group.envs._simulator for group in collector.groups]
     calls = (
         *((simulator, "step", EMULATOR) for simulator in simulators),
         *((simulator, "reset", RESETS) for simulator in simulators),
-        (collector, "explore", TRANSFER),  # all of it except the compiled function
+        (collector, "explore", TRANSFER),  # all of it except the compiled function; A3C calls its actors'
+        *((policy, "explore", TRANSFER) for policy in acting),
         (loop, "log", LOGGING),
     )
-    compiled = [(each, FORWARD) for each in algorithm.policy.compiled.values()]
-    compiled += [(step.compiled, UPDATE) for step in algorithm.steps.values()]
+    compiled = [(each, FORWARD) for policy in acting for each in policy.compiled.values()]
+    compiled += [(each, UPDATE) for each in algorithm.learning()]
     with ExitStack() as stack:
         for owner, name, row in calls:
             stack.enter_context(_replaced(owner, name, clock.timed(row, getattr(owner, name))))
         for function, row in compiled:
             stack.enter_context(_replaced(function, "execute", clock.timed_work(row, function.execute)))
         if len(collector.groups) > 1:
-            one, all_groups = clock.timed_group(collector.play_group, len(simulators)), collector.play_groups
-            stack.enter_context(_replaced(collector, "play_group", one))
-            stack.enter_context(_replaced(collector, "play_groups", clock.timed_groups(all_groups)))
+            each_group = clock.timed_groups(collector.each_group, len(simulators))
+            stack.enter_context(_replaced(collector, "each_group", each_group))
         clock.switch(PYTHON)  # all the rest
         yield
         clock.switch(None)

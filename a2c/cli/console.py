@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
 from rich.segment import Segment
@@ -60,6 +62,16 @@ def say(*lines: str) -> None:
     """Print lines on stdout; what is not printable, such as the end of a line in a name, is escaped."""
     for line in lines:
         out.print(printable(line), markup=False, soft_wrap=True)
+
+
+@contextmanager
+def continuing(command: str = "The same command") -> Iterator[None]:
+    """If the block is stopped, say which command continues it."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit, typer.Exit):
+        say(f"Stopped. {command} continues with what is missing.")
+        raise
 
 
 def cell(text: str) -> str:

@@ -14,7 +14,7 @@ import typer
 from rich.table import Table
 
 from a2c.analysis.targets import ALGORITHMS, CONFIGURATIONS, RUNS, kind_of
-from a2c.cli.console import cell, out, progress_view, say, warn, wide
+from a2c.cli.console import cell, continuing, out, progress_view, say, warn, wide
 from a2c.cli.options import (
     AlgorithmOption,
     Assignments,
@@ -160,35 +160,31 @@ def compare(
     for env_id in env or ():
         check_env(env_id)
     comparing, report = fast("a2c.analysis.compare"), fast("a2c.analysis.report")
-    try:
-        with place_of(cluster) as place:
-            request = comparing.Request(
-                envs=tuple(dict.fromkeys(env or ())),
-                config=config,
-                overrides={"algorithm.name": algorithm, "total_env_steps": steps},
-                assignments=tuple(set_ or ()),
-                seeds=seeds,
-                threshold=threshold,
-                updates=updates,
-                jobs=jobs or place.cpus,
-                place=place,
-                folder=out_dir,
-                view=fast("a2c.run.view").ConsoleView(out),
-                tell=cache(say),  # so that each sentence is printed once
-            )
-            if eager:
-                result = comparing.compare_modes(request, [part.value for part in only or ComparisonPart])
-            elif vary:
-                result = comparing.compare_values(request, vary)
-            elif loop:
-                result = comparing.compare_loop(request)
-            elif question:
-                result = comparing.compare_question(request)
-            else:
-                result = comparing.compare_targets(request, targets)
-    except KeyboardInterrupt:
-        say("Stopped. The same command continues with what is missing.")
-        raise
+    with continuing(), place_of(cluster) as place:
+        request = comparing.Request(
+            envs=tuple(dict.fromkeys(env or ())),
+            config=config,
+            overrides={"algorithm.name": algorithm, "total_env_steps": steps},
+            assignments=tuple(set_ or ()),
+            seeds=seeds,
+            threshold=threshold,
+            updates=updates,
+            jobs=jobs or place.cpus,
+            place=place,
+            folder=out_dir,
+            view=fast("a2c.run.view").ConsoleView(out),
+            tell=cache(say),  # so that each sentence is printed once
+        )
+        if eager:
+            result = comparing.compare_modes(request, [part.value for part in only or ComparisonPart])
+        elif vary:
+            result = comparing.compare_values(request, vary)
+        elif loop:
+            result = comparing.compare_loop(request)
+        elif question:
+            result = comparing.compare_question(request)
+        else:
+            result = comparing.compare_targets(request, targets)
     _print_comparison(report, result)
 
 

@@ -92,10 +92,7 @@ def report(
 ) -> None:
     """Write one self-contained web page about runs: numbers, curves, evaluations, video, configuration."""
     page, reading = import_module("a2c.show.page"), import_module("a2c.show.runs")
-    runs = reading.read_runs(paths, warn)
-    target = out_file or page.default_target(runs)
-    page.write_page(runs, out_file)
-    say(f"Saved {target}.")
+    say(f"Saved {page.write_page(reading.read_runs(paths, warn), out_file)}.")
 
 
 def runs(

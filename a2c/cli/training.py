@@ -14,7 +14,7 @@ import typer
 from rich.table import Table
 
 from a2c.algorithms.sections import DEFAULT, STRONGEST
-from a2c.cli.console import drop_output, out, say, warn
+from a2c.cli.console import continuing, drop_output, out, say, warn
 from a2c.cli.judging import print_evaluation
 from a2c.cli.options import (
     AlgorithmOption,
@@ -51,7 +51,9 @@ from a2c.quiet import fast
 from a2c.run.files import BUNDLE, check_exists, check_folder, check_writable
 
 if TYPE_CHECKING:
+    from a2c.run import callbacks
     from a2c.run.checkpoint import Saved
+    from a2c.run.metrics import Counters
     from a2c.run.progress import Progress
     from a2c.run.training import TrainSummary
 
@@ -165,13 +167,9 @@ def _train_seeds(
     changed(config, {"seed": numbers[-1]})  # raises UserError if that is too large
     folder = folder or _default_run_dir(config, f"{numbers[0]}-{numbers[-1]}")
     check_writable(folder)
-    try:
-        with place_of(cluster) as place:
-            shown = view.View() if quiet else view.ConsoleView(out)
-            results = training.train_seeds(config, numbers, folder, jobs=jobs or place.cpus, place=place, view=shown)
-    except KeyboardInterrupt:
-        say(f"Stopped. The same command with --run-dir {shlex.quote(str(folder))} continues with what is missing.")
-        raise
+    with continuing(f"The same command with --run-dir {shlex.quote(str(folder))}"), place_of(cluster) as place:
+        shown = view.View() if quiet else view.ConsoleView(out)
+        results = training.train_seeds(config, numbers, folder, jobs=jobs or place.cpus, place=place, view=shown)
     if quiet:
         return
     table = Table("seed", box=None, header_style="bold")
@@ -212,18 +210,24 @@ def _run(config: Config, run_dir: Path, headline: str, *, stop_at: float | None,
     progress = _progress(headline, quiet=quiet)
     progress.announce()
     training = fast("a2c.run.training")
-    callbacks = [] if stop_at is None else [fast("a2c.run.callbacks").StopAt(stop_at)]
-    summary = training.train(config, run_dir, callbacks=callbacks, progress=progress, warn=warn, **how)
+    stop = None if stop_at is None else fast("a2c.run.callbacks").StopAt(stop_at)
+    called = [] if stop is None else [stop]
+    summary = training.train(config, run_dir, callbacks=called, progress=progress, warn=warn, **how)
     if summary.signal in (signal.SIGHUP, signal.SIGPIPE):
         drop_output()  # nobody can read it any more
     if not quiet and summary.is_chief:
         _print_summary(summary)
-        if stop_at is not None and summary.signal is None and summary.stopped_by is None:
-            games, needed = summary.counters.episodes, fast("a2c.run.metrics").WINDOW
-            few = f": it takes the mean of {needed} games, and {games} have ended" if games < needed else ""
-            say(f"--stop-at {stop_at:g} was not reached{few}.")
+        if stop is not None and summary.signal is None:
+            _tell_if_missed(stop, summary.counters)
     if summary.signal is not None:
         raise typer.Exit(128 + summary.signal)
+
+
+def _tell_if_missed(stop: callbacks.StopAt, counters: Counters) -> None:
+    games, needed = len(counters.returns), fast("a2c.run.metrics").WINDOW
+    if not stop.is_reached(counters.return_mean, games):
+        few = f": it takes the mean of {needed} games, and {games} have ended" if games < needed else ""
+        say(f"{stop} was not reached{few}.")
 
 
 def _progress(headline: str, *, quiet: bool) -> Progress:

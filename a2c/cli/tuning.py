@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from rich.table import Table
 
-from a2c.cli.console import cell, out, say, wide
+from a2c.cli.console import cell, continuing, out, say, wide
 from a2c.cli.options import (
     AlgorithmOption,
     Assignments,
@@ -83,14 +83,11 @@ def tune(
 def _search(options: Search, settings: Config, judge_seeds: int) -> None:
     tuning, judging, reporting = (fast(f"a2c.analysis.{name}") for name in ("tune", "judge", "tune_report"))
     command = shlex.join(["a2c", *sys.argv[1:]])
-    try:
+    with continuing():
         found = tuning.search(options)
         if found.signal is not None:
             raise typer.Exit(128 + found.signal)
         judgement = judging.judge(found, options, seeds=judge_seeds, command=command)
-    except (KeyboardInterrupt, SystemExit, typer.Exit):
-        say("Stopped. The same command continues with what is missing.")
-        raise
     written = [judging.write_best(settings, found, judgement, command)]
     written.append(reporting.write_tune_report(found, judgement, command))
     _print(reporting.best_trials(found))

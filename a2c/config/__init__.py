@@ -13,18 +13,14 @@ from a2c.config.loading import (
 )
 from a2c.config.schema import (
     MOST_GAMES,
-    CheckpointConfig,
     Config,
     EnvConfig,
-    EvaluationConfig,
-    LoggingConfig,
     ModelConfig,
     OptimizerConfig,
     RuntimeConfig,
     all_keys,
 )
 from a2c.config.sources import (
-    CHANGES,
     SCHEMA,
     bring_up_to_date,
     env_slug,
@@ -36,15 +32,11 @@ from a2c.messages import cut, nearest, printable, printable_lines, short_key, sh
 from a2c.types import CrashError, UserError
 
 __all__ = [
-    "CHANGES",
     "MOST_GAMES",
     "SCHEMA",
-    "CheckpointConfig",
     "Config",
     "CrashError",
     "EnvConfig",
-    "EvaluationConfig",
-    "LoggingConfig",
     "ModelConfig",
     "OptimizerConfig",
     "RuntimeConfig",

@@ -24,6 +24,8 @@ from a2c.games import gymnasium_id
 from a2c.messages import LIST_KEYS, MOST_MISTAKES, allowed, joined, nearest, shown
 from a2c.types import Section, UserError
 
+GIVEN = "the options given"  # what an error calls them
+
 
 def load_config(
     *,
@@ -66,7 +68,7 @@ def load_config(
     if is_extension(algorithm):
         _keep_what_it_has(values, str(algorithm))
     _algorithm(values, source)  # a mistake in it is the file's
-    _assign_all(values, given, mistakes, where="the options given")
+    _assign_all(values, given, mistakes)
     _add_wrappers(values, wrappers, mistakes)
     with _noted(mistakes):
         built = build_config(values, where=source)
@@ -113,10 +115,10 @@ def changed(config: Config, changes: dict[str, Any]) -> Config:
     values = dump_config(config)
     given = {key: value for key, value in changes.items() if value is not None}
     mistakes: list[str] = []
-    _assign_all(values, given, mistakes, where="the options given")
+    _assign_all(values, given, mistakes)
     if mistakes:
         raise UserError(joined(mistakes))
-    return build_config(values, where="the options given")
+    return build_config(values, where=GIVEN)
 
 
 def dump_config(config: Config) -> dict[str, Any]:
@@ -168,7 +170,7 @@ def _add_wrappers(values: dict[str, Any], names: Sequence[str], mistakes: list[s
     there = (env.get("wrappers") if isinstance(env, dict) else None) or []
     missing = [name for name in dict.fromkeys(names) if name not in wrapper_names(there)]
     if missing and isinstance(there, list):
-        _assign_all(values, {"env.wrappers": [*there, *missing]}, mistakes, where="the options given")
+        _assign_all(values, {"env.wrappers": [*there, *missing]}, mistakes)
 
 
 @contextmanager
@@ -180,10 +182,10 @@ def _noted(mistakes: list[str]) -> Iterator[None]:
         mistakes.append(str(error))
 
 
-def _assign_all(values: dict[str, Any], given: dict[str, Any], mistakes: list[str], *, where: str) -> None:
+def _assign_all(values: dict[str, Any], given: dict[str, Any], mistakes: list[str]) -> None:
     """Set dotted keys; the name of the algorithm first, since it decides which keys exist."""
     for key in sorted(given, key=lambda key: key != "algorithm.name"):
-        kind = _algorithm(values, where)
+        kind = _algorithm(values, GIVEN)
         with _noted(mistakes):
             _assign(values, key, given[key], kind)
 

@@ -28,7 +28,7 @@ from a2c.types import (
 
 WrapperEntry = Text | dict[Text, dict[Text, JsonValue]]
 MOST_WRAPPERS = 16
-MOST_GAMES = 1_000_000  # of an evaluation
+MOST_GAMES = 10_000  # of an evaluation, which is a line of at most 1 MB
 
 
 def _wrapper(entry: WrapperEntry) -> WrapperEntry:
@@ -223,7 +223,7 @@ class LoggingConfig(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _from_a_truth_value(cls, values: Any) -> Any:
+    def _read_old_tensorboard_key(cls, values: Any) -> Any:
         """Read what older files have, `tensorboard: true`; trackers that are given win."""
         if not isinstance(values, dict) or not isinstance(values.get("tensorboard"), bool):
             return values

@@ -80,7 +80,7 @@ def _default_preset(env_id: str, algorithm: Any) -> str:
     else:
         few = [f"{algorithm}-few-actions"] if game.num_actions <= FEW_ACTIONS else []
         wanted = [f"{own}-{algorithm}", *few, str(algorithm)]
-    return next((name for name in wanted if name in preset_names()), "atari")
+    return next((name for name in wanted if name in preset_names()), "atari")  # a toy without one: the classic recipe
 
 
 def _presets_folder() -> Path:
@@ -114,7 +114,7 @@ def read_run_config(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def bring_up_to_date(values: dict[str, Any]) -> None:
-    """Add the keys that an older run lacks, with the value that applied then; its id did not decide any."""
+    """Write what an older run left unsaid: no FIRE after a lost life, and the short id, which sets no other key."""
     if isinstance(env := values.get("env"), dict):
         env.setdefault("fire_on_life_loss", False)
         if isinstance(env.get("id"), str):

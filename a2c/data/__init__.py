@@ -1,1 +1,1 @@
-"""Rollouts and their collector."""
+"""Rollouts, what collects them, and the replay."""

@@ -69,7 +69,7 @@ class RolloutCollector:
         """
         self.latest = None  # frees its memory
         rollout = self._empty(self.envs.num_envs)
-        played = self.play_groups(rollout)
+        played = self.each_group(lambda g: self._play(g, columns_of(rollout, self._columns(g)), self.explore))
         self.observations = rollout.observations[-1].copy()  # a view would keep the whole rollout in memory
         self.latest, episodes = _whole(rollout, played)
         return self.latest, episodes
@@ -97,14 +97,6 @@ class RolloutCollector:
     def each_group(self, do: Callable[[int], Any]) -> list[Any]:
         """The results of a function of the group number, for all groups in parallel, each in its group's thread."""
         return self._all.each(do, interrupt=self._interrupted.set)
-
-    def play_groups(self, rollout: Rollout) -> list[Played]:
-        """`play_group` for all groups in parallel."""
-        return self.each_group(lambda g: self.play_group(g, rollout))
-
-    def play_group(self, index: int, rollout: Rollout) -> Played:
-        """Act for T steps in one group of environments, and write them to its columns of a rollout."""
-        return self._play(index, columns_of(rollout, self._columns(index)), self.explore)
 
     def _play(self, index: int, share: Rollout, explore: Explore) -> Played:
         """Act for T steps in one group of environments, and write them to its share of a rollout, [T, b]."""

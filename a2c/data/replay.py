@@ -209,14 +209,17 @@ class Replay:
         )
 
     def reprioritise(self, places: np.ndarray, errors: np.ndarray) -> None:
-        """Set the priorities of transitions at `places` [N] to their absolute errors [N] (Schaul et al. 2016, 3.3)."""
+        """Set the priorities of transitions at `places` [N] from absolute errors [N] (Schaul et al. 2016, 3.3)."""
         assert self._tree is not None and self.alpha is not None
         priorities = (errors.astype(np.float64) + SMALLEST_ERROR) ** self.alpha
         self._highest = max(self._highest, float(priorities.max()))
         self._tree.set(places, priorities)
 
     def _draw(self, number: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Rows, environments and probabilities [N]; with priorities one of each N-th of their sum, as in the paper."""
+        """Rows, environments and probabilities [N].
+
+        With priorities, their sum is cut into N equal parts, and one is drawn from each.
+        """
         if self._tree is None:
             rows, envs = np.divmod(rng.integers(self.size, size=number), self.num_envs)
             return self.oldest + rows, envs, np.full(number, 1 / self.size)

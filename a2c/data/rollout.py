@@ -55,10 +55,10 @@ class Episode(NamedTuple):
 class VecStep(NamedTuple):
     """The result of one step of a vector environment (same-step autoreset)."""
 
-    observations: Array  # [B, *obs]: to act on next; if an episode ended, the first one of the next episode
+    observations: np.ndarray  # [B, *obs]: to act on next; if an episode ended, the first one of the next episode
     rewards: np.ndarray  # [B] float32, not clipped
-    terminated: Array  # [B] bool: game over only
-    truncated: Array  # [B] bool: stopped by a time limit
-    life_lost: Array  # [B] bool: fewer lives than before, and the game continues
-    final_observations: Array  # [B, *obs]: the true last observation if an episode ended, else as `observations`
+    terminated: np.ndarray  # [B] bool: game over only
+    truncated: np.ndarray  # [B] bool: stopped by a time limit
+    life_lost: np.ndarray  # [B] bool: fewer lives than before, and the game continues
+    final_observations: np.ndarray  # [B, *obs]: the true last observation if an episode ended, else as `observations`
     episodes: tuple[Episode, ...]  # those that ended in this step

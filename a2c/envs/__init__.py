@@ -59,7 +59,6 @@ def make_vec_env(
     return VecEnv(
         make_simulator(config, core=core),
         name=game.name if game else config.id.rpartition(":")[2],
-        clips_rewards=clips_rewards(config),
         seed=seed,
         stream=stream,
         first=first,
@@ -138,18 +137,19 @@ def make_simulator(config: EnvConfig, *, core: int | None = None) -> Simulator:
         UserError: as `make_vec_env`.
     """
     game = atari_game(config.id)
-    # The backends are imported here, so that shell completion, which needs only names, does not wait for them.
-    if game is None:
-        from a2c.envs.gymnasium import registered_envs
-
-        return registered_envs(config)
-    if config.backend == "wrappers":
-        from a2c.envs.gymnasium import atari_envs
-
-        return atari_envs(config, game)
-    from a2c.envs.atari import NativeAtari
+    if game is None or config.backend == "wrappers":
+        return _scalar_envs(config)
+    from a2c.envs.atari import NativeAtari  # here: shell completion does not wait for it
 
     return NativeAtari(config, game, core=core)
+
+
+def _scalar_envs(config: EnvConfig, *, filmed: bool = False) -> ScalarEnvs:
+    """Gymnasium's environments, stepped one by one."""
+    from a2c.envs.gymnasium import atari_envs, registered_envs  # here too
+
+    game = atari_game(config.id)
+    return registered_envs(config, filmed=filmed) if game is None else atari_envs(config, game, filmed=filmed)
 
 
 def action_names(config: EnvConfig) -> list[str]:
@@ -158,10 +158,7 @@ def action_names(config: EnvConfig) -> list[str]:
     Raises:
         UserError: as `make_vec_env`.
     """
-    from a2c.envs.gymnasium import atari_envs, registered_envs
-
-    game, one = atari_game(config.id), config.model_copy(update={"num_envs": 1})
-    with closing(registered_envs(one) if game is None else atari_envs(one, game)) as envs:
+    with closing(_scalar_envs(config.model_copy(update={"num_envs": 1}))) as envs:
         return envs.action_names
 
 
@@ -173,7 +170,4 @@ def make_filmed_env(config: EnvConfig) -> ScalarEnvs:
     Raises:
         UserError: as `make_vec_env`, and if the environment has no pictures.
     """
-    from a2c.envs.gymnasium import atari_envs, registered_envs
-
-    alone, game = config.model_copy(update={"num_envs": 1}), atari_game(config.id)
-    return registered_envs(alone, filmed=True) if game is None else atari_envs(alone, game, filmed=True)
+    return _scalar_envs(config.model_copy(update={"num_envs": 1}), filmed=True)

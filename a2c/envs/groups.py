@@ -35,7 +35,6 @@ class VecEnvGroups:
         observation_space: of one environment.
         num_actions: actions are 0 to num_actions - 1.
         frames_per_step: emulator frames in one step.
-        clips_rewards: whether the loss sees only the sign of rewards.
     """
 
     def __init__(self, groups: Sequence[Group]) -> None:
@@ -46,7 +45,6 @@ class VecEnvGroups:
         self.observation_space = envs.observation_space
         self.num_actions = envs.num_actions
         self.frames_per_step = envs.frames_per_step
-        self.clips_rewards = envs.clips_rewards
 
     def reset(self) -> np.ndarray:
         """Start episode 0 of every environment; returns observations [B, *obs]."""

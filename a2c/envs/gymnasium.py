@@ -179,6 +179,7 @@ def registered_envs(config: EnvConfig, *, filmed: bool = False) -> ScalarEnvs:
             env = gym.make(spec, disable_env_checker=True, **options)
             if filmed:
                 _check_renders(env, config.id)
+                env.close()
                 for name, value in _QUIET_PYGAME.items():
                     os.environ.setdefault(name, value)
                 env = Filmed(gym.make(spec, render_mode="rgb_array", disable_env_checker=True, **options))

@@ -104,8 +104,7 @@ class VecEnv:
 
     Args:
         simulator: the environments.
-        name: short, for display.
-        clips_rewards: whether the loss sees only the sign of rewards; `step` always returns raw rewards.
+        name: for errors.
         seed: of the run.
         stream: the use of the environments.
         first: number of the first environment among those of all workers.
@@ -123,7 +122,6 @@ class VecEnv:
         simulator: Simulator,
         *,
         name: str,
-        clips_rewards: bool,
         seed: int,
         stream: str,
         first: int = 0,
@@ -134,7 +132,6 @@ class VecEnv:
         self.num_actions = simulator.num_actions
         self.frames_per_step = simulator.frames_per_step
         self.name = name
-        self.clips_rewards = clips_rewards
         self._simulator = simulator
         self._seed = seed
         self._stream = stream
@@ -142,7 +139,6 @@ class VecEnv:
         self._reseed_after = reseed_after
         self._lives: np.ndarray
         self._observations: np.ndarray
-        self._begin(np.zeros(self.num_envs, np.int64))
 
     def reset(self) -> np.ndarray:
         """Start episode 0 of every environment; returns observations [B, *obs]."""

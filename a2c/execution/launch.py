@@ -15,6 +15,7 @@ from types import FrameType
 from typing import IO
 
 from a2c.execution.cluster import LAUNCHED, listen
+from a2c.execution.machine import core_numbers
 from a2c.execution.processes import own_command
 
 POLL_SECONDS = 0.1
@@ -176,7 +177,7 @@ def _tf_configs(workers: int) -> list[str]:
 
 def _shares(workers: int) -> list[list[int]]:
     """Neighbouring cores for each worker, since they share caches; if there are too few, workers share cores."""
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []  # macOS has no pinning
+    cores = core_numbers()
     if workers > len(cores):
         return [cores[i % len(cores) :][:1] if cores else [] for i in range(workers)]
     return [cores[len(cores) * i // workers : len(cores) * (i + 1) // workers] for i in range(workers)]

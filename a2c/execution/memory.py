@@ -41,9 +41,7 @@ def check_rollout_memory(config: Config, observation_space: Any, *, memory: int 
         )
 
 
-def check_replay_memory(
-    capacity: int, stored: int, observation_space: Any, stack: int, *, memory: int | None = None
-) -> None:
+def check_replay_memory(capacity: int, stored: int, observation_space: Any, stack: int) -> None:
     """Check that a replay fits in memory.
 
     Args:
@@ -51,12 +49,11 @@ def check_replay_memory(
         stored: transitions that are stored for it.
         observation_space: Gymnasium Box of one observation.
         stack: screens of an observation, of which one is stored for each transition.
-        memory: bytes available; default: this machine's.
 
     Raises:
         UserError: if not; it names the key and sizes.
     """
-    memory = physical_memory() if memory is None else memory
+    memory = physical_memory()
     each = math.prod(observation_space.shape) // stack * observation_space.dtype.itemsize + FACTS
     size = stored * each
     if size > memory:

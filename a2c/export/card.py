@@ -140,7 +140,7 @@ def without_games(result: Mapping[str, Any]) -> dict[str, Any]:
 def markdown(card: Mapping[str, Any]) -> str:
     """The card as Markdown; its Python blocks run as they are, in the card's folder."""
     steps = f"{card['training']['env_steps']:,}"
-    shows, outputs = next(iter(card["outputs"].items()))
+    shows, spec = next(iter(card["outputs"].items()))
     trained, exported = _escaped(card["training"]["a2c"]), card["versions"]["a2c"]
     by = f"a2c {trained}" if trained == exported else f"a2c {trained}, exported by a2c {exported}"
     sections = [
@@ -151,7 +151,7 @@ def markdown(card: Mapping[str, Any]) -> str:
         _evaluation_text(card["evaluation"]),
         "## What goes in and comes out",
         f"`observations` {_shape(card['input']['observations'])}; N is any number.\n\n"
-        f"`{shows}` float32 {outputs['shape']}: of each action. `value` float32 ['N']: the discounted return that "
+        f"`{shows}` float32 {spec['shape']}: of each action. `value` float32 ['N']: the discounted return that "
         f"is expected.\n\nThe policy is {card['policy']}.".replace("'", ""),
         "## Actions",
         _actions_text(card["actions"]),

@@ -96,7 +96,7 @@ def read_archive(path: Path) -> tuple[dict[str, np.ndarray], bool]:
 
 
 def seal_of(path: Path) -> str:
-    """The SHA-256 at the end of a file that `read_archive` or `write_archive` has sealed or checked.
+    """The SHA-256 that is written at the end of a file; whether it is right is not checked.
 
     Raises:
         DamagedError: if there is none.

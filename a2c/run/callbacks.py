@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,7 +30,12 @@ class Moment:
     return_mean: float | None  # raw scores of the last 100 training games, None before the first
     length_mean: float | None  # agent steps of the same
     games_in_mean: int  # at most 100
-    metrics: Mapping[str, float]  # of the last update; empty before the first of this session
+    tensors: Mapping[str, Any] = field(repr=False)  # scalars that the last update reports
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Of the last update; empty before the first of this session. Each is read back only here."""
+        return {name: float(value) for name, value in self.tensors.items()}
 
 
 class Callback:
@@ -67,8 +72,12 @@ class StopAt(Callback):
         self.score = score
 
     def on_update(self, moment: Moment) -> Answer:
-        """Stop; fewer than 100 games do not count, since their mean may be luck."""
-        return not (moment.games_in_mean == WINDOW and (moment.return_mean or 0.0) >= self.score)
+        """Stop."""
+        return not self.is_reached(moment.return_mean, moment.games_in_mean)
+
+    def is_reached(self, return_mean: float | None, games: int) -> bool:
+        """Whether the mean of 100 games reaches the score; that of fewer may be luck."""
+        return games == WINDOW and return_mean is not None and return_mean >= self.score
 
     def __str__(self) -> str:
         return f"--stop-at {self.score:g}"
@@ -99,13 +108,13 @@ class Callbacks:
         self._callbacks = callbacks
         self._config = config
         self._counters = counters
-        self._metrics: Mapping[str, float] = {}
+        self._metrics: Mapping[str, Any] = {}
         self._save = False
 
     def learned(self, metrics: Mapping[str, Any]) -> None:
         """Tell of an update, and of the scalar tensors that it reports."""
         if self._callbacks:
-            self._metrics = {name: float(value) for name, value in metrics.items()}
+            self._metrics = metrics
             self.tell("on_update")
 
     def tell(self, event: str, *values: Any) -> None:
@@ -145,7 +154,7 @@ class Callbacks:
             return_mean=counters.return_mean,
             length_mean=counters.length_mean,
             games_in_mean=len(counters.returns),
-            metrics=dict(self._metrics),
+            tensors=self._metrics,
         )
 
 

@@ -42,7 +42,7 @@ class Evaluator:
     def __call__(self) -> tuple[EvalResult | None, bool]:
         """Evaluate the current network; returns the chief's result, and whether any worker got a signal."""
         result = None if self.writers is None else self._evaluate(self.writers)
-        playing, signalled = self._meet(playing=False)
+        playing = True
         while playing:
             playing, signalled = self._meet(playing=False)
         return result, signalled

@@ -68,19 +68,20 @@ class Incidents:
         self.counters.skipped_in_a_row += 1
         self.counters.skipped_updates += 1
         batch, stage = self._joint(*update.failed)
-        where = self._save(_arrays("batch", batch), stage=stage)
+        saved = self._save({f"batch/{name}": np.asarray(field) for name, field in batch._asdict().items()}, stage=stage)
         what = f"Update {self.counters.updates:,} is not finite, first in {stage}, and was not applied"
         if update.gradient_steps:
             what += f" beyond its gradient step {update.gradient_steps:,}"
         if self.config.optimizer.on_nan == "stop":
+            where = f"is in {saved}" if saved else f"is not kept, since {KEPT} incidents are"
             raise UserError(
-                f"{what}; its batch is in {where}, and the last checkpoint is as it was. Try a smaller "
+                f"{what}; its batch {where}, and the last checkpoint is as it was. Try a smaller "
                 f"optimizer.learning_rate, or leave such updates out with `{self._resume} --on-nan skip`."
             )
         if self.counters.skipped_in_a_row == SKIPPED_IN_A_ROW:
             raise UserError(
                 f"{what}, nor were the {SKIPPED_IN_A_ROW - 1} before it, so that nothing is being learned; their first "
-                f"batches are in {where.parent}. Start again, with a smaller optimizer.learning_rate."
+                f"batches are in {self.run_dir / 'incidents'}. Start again, with a smaller optimizer.learning_rate."
             )
 
     def _joint(self, step: str, batch: Batch) -> tuple[Batch, str]:
@@ -107,21 +108,25 @@ class Incidents:
         try:
             rollout = self.collector.latest
             learned_from = {} if rollout is None else {f"rollout/{name}": x for name, x in rollout.arrays().items()}
-            where = f"what is needed to repeat it is in {self._save(learned_from, error=error)}"
+            saved = self._save(learned_from, error=error)
+            where = f"is in {saved}" if saved else f"is not kept, since {KEPT} incidents are"
         except OSError as unwritable:
-            where = f"what is needed to repeat it could not be written ({unwritable.strerror})"
+            where = f"could not be written ({unwritable.strerror})"
         raise CrashError(
-            f"The run stopped after update {self.counters.updates:,} with {first_line}; {where}. "
+            f"The run stopped after update {self.counters.updates:,} with {first_line}; "
+            f"what is needed to repeat it {where}. "
             f"Once its cause is mended, resume from the last checkpoint with `{self._resume}`."
         ) from error
 
     def _save(
         self, learned_from: dict[str, np.ndarray], *, stage: str | None = None, error: Exception | None = None
-    ) -> Path:
-        """Make the folder of this incident, unless there are KEPT already."""
+    ) -> Path | None:
+        """Make the folder of this incident, unless there are KEPT already; of other workers, the chief does."""
         folder = self.run_dir / "incidents" / f"step-{self.counters.env_steps:012d}"
-        if not self.replicas.is_chief or len(list(folder.parent.glob("step-*"))) >= KEPT:
+        if not self.replicas.is_chief:
             return folder.parent
+        if len(list(folder.parent.glob("step-*"))) >= KEPT:
+            return None
         make_folders(folder, below=self.run_dir)
         report: dict[str, Any] = {
             "nonfinite_stage": stage,
@@ -157,10 +162,6 @@ def nonfinite_stage(step: Step, batch: Batch) -> str:
     except _FoundError as found:
         return str(found)
     return NOWHERE
-
-
-def _arrays(prefix: str, batch: Batch) -> dict[str, np.ndarray]:
-    return {f"{prefix}/{name}": np.asarray(field) for name, field in batch._asdict().items()}
 
 
 class _FoundError(Exception):

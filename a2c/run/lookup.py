@@ -68,7 +68,8 @@ def find_runs(path: Path) -> list[Path]:
     """
     if not path.is_dir() or (path / "checkpoints").is_dir():
         return [path]
-    found = {folder.parent for folder in path.rglob("checkpoints") if step_files(folder) or is_regular(folder / BEST)}
+    below = (Path(at, name) for at, names, _ in os.walk(path) for name in names)  # a run may be a link
+    found = (run for run in below if step_files(run / "checkpoints") or is_regular(run / "checkpoints" / BEST))
     runs = sorted(run for run in found if run.parent.name != "incidents")
     if not runs:
         raise UserError(f"{path} holds no run (a folder with checkpoints/step-*.npz); name a run or a checkpoint.")

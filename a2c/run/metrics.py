@@ -136,7 +136,7 @@ def tensorboard_tags(algorithm: AlgorithmSection) -> dict[str, str]:
 
 
 def make_record(counters: Counters, metrics: Mapping[str, Any], wanted: Sequence[Metric], speed: float) -> Record:
-    """Read the tensors of one update back: the only place in the loop that does so.
+    """Read the tensors of one update back.
 
     Args:
         counters: of the run.
@@ -270,6 +270,7 @@ class Writers:
         self.events = None
         if "tensorboard" in config.logging.trackers:
             self.events = TensorBoardWriter(run_dir, config, env_steps=counters.env_steps, evaluated=counters.evaluated)
+        self._files = [file for file in (self.metrics, self.evaluations, self.events) if file is not None]
         evaluated = {name: f"{EVALUATION}/{name}" for name in EVALUATED}
         self.followers = [Follower(name, run_dir, config, self.tags, evaluated, warn) for name in followed(config)]
 
@@ -310,17 +311,15 @@ class Writers:
 
     def sync(self) -> None:
         """Flush all files to the disk."""
-        for file in (self.metrics, self.evaluations, self.events):
-            if file:
-                file.sync()
+        for file in self._files:
+            file.sync()
 
     def __enter__(self) -> Writers:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        for file in (self.metrics, self.evaluations, self.events):
-            if file:
-                file.close()
+        for file in self._files:
+            file.close()
         if kind is None or issubclass(kind, Exception):  # a second signal does not wait
             for follower in self.followers:
                 follower.finish()
@@ -344,14 +343,14 @@ def _next_event_file(folder: Path, before: list[Path]) -> Path:
     return folder / f"{_EVENTS}.{moment:010d}.{socket.gethostname()}.{os.getpid()}"
 
 
-def _cut_events(file: Path, env_steps: int, evaluated: int, parse: Any) -> None:
+def _cut_events(file: Path, env_steps: int, evaluated: int, event_class: Any) -> None:
     """Cut an event file after the last event to keep; remove it if there is none."""
     kept = 0
     with open_regular(file, LARGEST, links=False) as stream:
         size, whole = stream.seek(0, os.SEEK_END), stream.seek(0)
         while (record := _read_record(stream, size)) is not None:
             try:
-                event = parse.FromString(record)
+                event = event_class.FromString(record)
             except DecodeError:
                 break
             is_evaluation = any(value.tag.startswith(f"{EVALUATION}/") for value in event.summary.value)

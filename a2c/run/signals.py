@@ -17,7 +17,8 @@ class StoppedError(Exception):
 class StopSignal:
     """While entered, SIGINT, SIGTERM and SIGHUP ask the loop to stop after the current update.
 
-    A second one has its usual effect, in case the loop hangs. A SIGHUP that is ignored stays ignored, for `nohup`.
+    A second SIGTERM ends the process at once, in case the loop hangs, and the others have their usual effect. A SIGHUP
+    that is ignored stays ignored, for `nohup`.
     """
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -55,6 +56,7 @@ class StopSignal:
     def _note(self, number: int, _: FrameType | None) -> None:
         self.signal = number
         self._restore()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # no handler of Python runs while a call of C hangs
 
     def _restore(self) -> None:
         for number, handler in self.before.items():

@@ -150,10 +150,10 @@ class Run:
     def loop(self) -> None:
         """Run rounds until all steps are done, or a signal comes."""
         self.stopping = self.replicas.consult(self.stop.signal is not None, False, False)[0]
+        self.clock = Stopwatch(self.counters)
         if self.counters.evaluation_due(self.config):  # the previous session was stopped in it
             self.evaluate()
             self.save()
-        self.clock = Stopwatch(self.counters)
         while not (self.finished or self.stopping or self.ending):
             update = self.learn()
             self.callbacks.learned(update.metrics)
@@ -219,8 +219,7 @@ class Run:
         self.evaluation, self.stopping = self.evaluator()
         if self.evaluation is not None:
             self.callbacks.tell("on_evaluation", self.evaluation.mean, self.evaluation.returns)
-        if hasattr(self, "clock"):
-            self.clock.skip()
+        self.clock.skip()
 
     def save(self) -> None:
         """Flush the logs to the disk, then write a checkpoint, so that no line before it can be lost."""
@@ -344,6 +343,8 @@ def _build(
 
 def _with_own(config: Config, algorithm: type[Algorithm] | None, model: Callable[..., Any] | None) -> Config:
     """The configuration with the user's own algorithm and network, under the names they are registered by."""
+    if algorithm is None and model is None:
+        return config
     values = dump_config(config)
     if algorithm is not None:
         name = register(algorithm)
@@ -351,7 +352,7 @@ def _with_own(config: Config, algorithm: type[Algorithm] | None, model: Callable
         values["algorithm"] = {**kept, "name": name}
     if model is not None:
         values["model"]["name"] = register(model)
-    return config if algorithm is None and model is None else build_config(values, where="train")
+    return build_config(values, where="train")
 
 
 def weights_of(model: Any) -> dict[str, np.ndarray]:

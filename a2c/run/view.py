@@ -17,7 +17,7 @@ def duration(seconds: float) -> str:
 
 
 class Part:
-    """One running part; shows nothing. A context manager, and the base of the two below."""
+    """One running part; shows nothing. A context manager, and the base of `_Bar` and `_Lines`."""
 
     def __enter__(self) -> Part:
         return self

@@ -12,7 +12,7 @@ from a2c.algorithms.section import Metric
 from a2c.algorithms.sections import SECTIONS
 from a2c.config import UserError
 from a2c.run.metrics import RUN_COLUMNS, WINDOW
-from a2c.show.runs import METRICS, RETURN, FloatArray, Run, group
+from a2c.show.runs import METRICS, RETURN, FloatArray, Run, by_game, by_recipe
 from a2c.show.style import on_common_range
 
 # the column of metrics, its name, and its divisor
@@ -82,17 +82,14 @@ def make_panels(runs: Sequence[Run], what: str, axis: str, smoothing: int) -> li
     Raises:
         UserError: if no run has anything to show in any of them.
     """
-    games: dict[str, list[Run]] = {}
-    for run in runs:
-        games.setdefault(run.env_id, []).append(run)
     panels = [
         Panel(
             env_id,
             quantity,
             _quantity_label(played, quantity),
-            tuple(_curve(members, quantity, axis, smoothing) for members in group(played)),
+            tuple(_curve(members, quantity, axis, smoothing) for members in by_recipe(played)),
         )
-        for env_id, played in games.items()
+        for env_id, played in by_game(runs).items()
         for quantity in _quantities(played, what)
     ]
     panels = [panel for panel in panels if any(curve.lines or curve.marks for curve in panel.curves)]

@@ -20,7 +20,7 @@ from a2c.run.metrics import WINDOW
 from a2c.show.commands import eval_command, train_command, watch_command
 from a2c.show.curves import AXES, Panel, default_smoothing, make_panels
 from a2c.show.plot import draw_alone, draw_sign, home, legend_entries
-from a2c.show.runs import Evaluation, Run, default_settings
+from a2c.show.runs import Evaluation, Run, by_game, default_settings
 from a2c.show.style import render
 
 LARGEST_VIDEO = 10_000_000  # bytes
@@ -34,19 +34,21 @@ _POLICY = (
 )
 
 
-def default_target(runs: Sequence[Run]) -> Path:
-    """The page of one run goes into its folder, that of several into the current folder."""
-    return home(runs) / "report.html"
+def write_page(runs: Sequence[Run], target: Path | None = None) -> Path:
+    """Write the page, and return its path.
 
-
-def write_page(runs: Sequence[Run], target: Path | None = None) -> None:
-    """Write the page to `target`, else to `default_target`, there without following links.
+    Args:
+        runs: one or more.
+        target: of the page. Default: report.html in the folder of one run, and for several in the current folder;
+            links in it are not followed.
 
     Raises:
         UserError: if the file cannot be written.
     """
     below = home(runs) if target is None else None
-    write_result(target or default_target(runs), make_page(runs), below=below)
+    written = target or home(runs) / "report.html"
+    write_result(written, make_page(runs), below=below)
+    return written
 
 
 def make_page(runs: Sequence[Run]) -> str:
@@ -100,10 +102,7 @@ def _facts(run: Run) -> dict[str, str]:
 
 def _curves(runs: Sequence[Run]) -> str:
     smoothing = default_smoothing(runs)
-    games: dict[str, list[Run]] = {}
-    for run in runs:
-        games.setdefault(run.env_id, []).append(run)
-    return "".join(_charts(game, of, smoothing) for game, of in games.items())
+    return "".join(_charts(game, of, smoothing) for game, of in by_game(runs).items())
 
 
 def _charts(game: str, runs: Sequence[Run], smoothing: int) -> str:

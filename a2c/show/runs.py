@@ -29,7 +29,7 @@ MOST_EVALUATIONS = 2_000
 MOST_COLUMNS = len(RUN_COLUMNS) + 20  # of metrics, each of which is a panel; beyond it only those in METRICS are added
 LONGEST_NAME = 80  # of a column
 MOST_COUNTED = 1_000  # quantities that are left out
-MOST_SETTINGS = 20  # of a protocol; ours has 15
+MOST_SETTINGS = 20  # of a protocol; ours has at most 16
 METRICS = {metric.name: metric for section in SECTIONS.values() for metric in section.METRICS}
 
 
@@ -121,12 +121,21 @@ def read_runs(paths: Sequence[Path], warn: Callable[[str], None] = lambda text: 
     return [replace(run, label=str(run.path)) if names[run.label] > 1 else run for run in runs]
 
 
-def group(runs: Sequence[Run]) -> list[list[Run]]:
-    """The runs by recipe: those of a group differ only in the seed."""
+def by_game(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """The runs of each environment, in their order."""
+    return _grouped(runs, lambda run: run.env_id)
+
+
+def by_recipe(runs: Sequence[Run]) -> list[list[Run]]:
+    """The runs of each recipe, which differ only in the seed."""
+    return list(_grouped(runs, lambda run: run.recipe).values())
+
+
+def _grouped(runs: Sequence[Run], key: Callable[[Run], str]) -> dict[str, list[Run]]:
     groups: dict[str, list[Run]] = {}
     for run in runs:
-        groups.setdefault(run.recipe, []).append(run)
-    return list(groups.values())
+        groups.setdefault(key(run), []).append(run)
+    return groups
 
 
 def read_run(path: Path, warn: Callable[[str], None]) -> Run:

@@ -1,4 +1,4 @@
-"""The start of a game as a small animated GIF, for TensorBoard."""
+"""The start of a game as a small animated GIF, for the trackers."""
 
 from __future__ import annotations
 

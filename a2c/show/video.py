@@ -58,20 +58,8 @@ class _Encoder:
         arguments = [*source, "-i", "-"]
         if ".mp4" in parts:
             matrix = ["-vf", "scale=out_color_matrix=bt709", "-colorspace", "bt709", "-pix_fmt", "yuv420p"]
-            arguments += [
-                *matrix,
-                "-c:v",
-                "libx264",
-                "-preset",
-                "veryfast",
-                "-tune",
-                "animation",
-                "-crf",
-                "20",
-                "-movflags",
-                "+faststart",
-            ]
-            arguments += ["-f", "mp4", str(parts[".mp4"])]
+            coder = "-c:v libx264 -preset veryfast -tune animation -crf 20 -movflags +faststart"
+            arguments += [*matrix, *coder.split(), "-f", "mp4", str(parts[".mp4"])]
         if self.gif:
             # a GIF has 256 colours, best chosen when all frames are known: so the frames are kept until then
             arguments += ["-vf", f"fps={min(GIF_FPS, frames_per_second):g},scale=iw/{GIF_SCALE}:-1:flags=area"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import small_config
+from conftest import VECTORS, small_config
 from gymnasium.spaces import Box
 from rich.console import Console
 
@@ -101,6 +101,11 @@ def test_pong_in_eager_execution_writes_real_metrics_for_the_fewest_steps_possib
 def test_too_few_steps_are_refused_and_the_fewest_named(tmp_path, steps):
     with pytest.raises(UserError, match=r"5 rounds of 2 updates of 32 steps take 320\."):
         run_in(tmp_path, small_config(), steps)
+
+
+def test_the_actors_of_a3c_are_timed(tmp_path):
+    found = run_in(tmp_path, small_config(algorithm={"name": "a3c", "rollouts": 1}, runtime={"threads": 2}), 320)
+    assert min(found.milliseconds[row] for row in ("emulator", FORWARD, TRANSFER, UPDATE)) > 0
 
 
 # --- the clock --------------------------------------------------------------------------------------------------------
@@ -248,12 +253,24 @@ def test_the_nature_network_by_hand():
     second = 2 * (4 * 4 * 32 * 64) * 9 * 9
     third = 2 * (3 * 3 * 64 * 64) * 7 * 7
     dense = 2 * (7 * 7 * 64 * 512)
-    flops = bench.forward_flops(model)
+    flops = [bench.layer_flops(layer) for layer in model.layers if hasattr(layer, "kernel")]
     assert flops[:4] == [first, second, third, dense]
     forward = first + second + third + dense + 2 * 512 * (6 + 1)
     assert sum(flops) == forward == 18_693_120
     # 5 steps are acted on, 6 are seen by the update, 5 of them learned from; the pixels need no gradient
     assert 5 * bench.flops_per_step(model, Config()) == pytest.approx((5 + 6 + 2 * 5) * forward - 5 * first, rel=1e-12)
+
+
+def test_no_first_layer_needs_the_gradient_of_its_inputs():
+    joint, apart = (
+        build_model(ModelConfig(hidden_sizes=(8,), separate_value=separate), VECTORS, 6, seed=0)
+        for separate in (False, True)
+    )
+    first, heads = 2 * VECTORS.shape[0] * 8, 2 * 8 * (6 + 1)
+    for model, layers in ((joint, 1), (apart, 2)):
+        forward = layers * first + heads
+        wanted = (5 + 6 + 2 * 5) * forward - 5 * layers * first
+        assert 5 * bench.flops_per_step(model, Config()) == pytest.approx(wanted, rel=1e-12)
 
 
 @pytest.mark.parametrize("model", [{"name": "small", "conv_layers": [[4, 4, 4], [8, 4, 2]]}, {"name": "nature"}])

@@ -152,6 +152,13 @@ def test_only_the_budget_that_all_runs_have_is_compared(tmp_path):
     assert found.runs[0].env_steps == (100, 200)
 
 
+def test_a_run_without_a_line_in_the_budget_is_named(tmp_path):
+    long = Run("a", "Catch", 0, made_run(tmp_path / "a", [0.0, 8.0], every=1_000))
+    short = Run("b", "Catch", 0, made_run(tmp_path / "b", [0.0, 2.0]))
+    with pytest.raises(UserError, match=r"No game has ended in .*/a in the steps that all runs have"):
+        convergence.converge([long, short], {"Catch": 5.0}, cut=True)
+
+
 def test_pairs_are_runs_of_one_seed(tmp_path):
     runs = made_runs(tmp_path, {"a": [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]], "b": [[2.0, 2.0], [4.0, 4.0]]})
     (contrast,) = convergence.converge(runs, {"Catch": None}).contrasts
@@ -259,6 +266,14 @@ def test_the_plan_goes_seed_by_seed_and_begins_with_another_arm_each_time(first,
     assert {plan.run.arm: plan.config for plan in planned} == {arm.label: arm.config for arm in arms}
 
 
+def test_a_long_last_line_is_read_whole(tmp_path):
+    run = made_run(tmp_path / "run", [0.0, 2.0])
+    file = run / "metrics.jsonl"
+    last = json.loads(file.read_text().splitlines()[-1])
+    file.write_text(json.dumps({**last, **{f"mean_of_action_{i}": 0.123456789 for i in range(200)}}) + "\n")
+    assert steps_done(run) == 200
+
+
 @pytest.mark.parametrize(
     ("labels", "games"),
     [
@@ -348,7 +363,13 @@ def test_several_games_are_aggregated_by_human_normalised_score(tmp_path):
 
 @pytest.mark.parametrize(
     ("env", "threshold"),
-    [("Catch", 0.0), ("Pong", pytest.approx(-3.05, abs=0.1)), ("CartPole-v1", 475.0), ("Bandit", None)],
+    [
+        ("Catch", 0.0),
+        ("Pong", pytest.approx(-3.05, abs=0.1)),
+        ("CartPole-v1", 475.0),
+        ("module:CartPole-v1", 475.0),
+        ("Bandit", None),
+    ],
 )
 def test_default_thresholds(env, threshold):
     assert convergence.default_threshold(env) == threshold

@@ -10,7 +10,7 @@ import pytest
 
 from a2c.config import EnvConfig
 from a2c.data.rollout import VecStep
-from a2c.envs import VecEnv, atari_game, make_vec_env
+from a2c.envs import VecEnv, atari_game, clips_rewards, make_vec_env
 from a2c.envs.atari import NativeAtari
 
 
@@ -238,7 +238,7 @@ def test_what_the_rest_of_the_program_is_told() -> None:
 def test_rewards_are_clipped_for_the_loss_on_atari_only_unless_configured(
     env_id: str, clipping: str, clips: bool
 ) -> None:
-    assert make(env_id, 1, reward_clipping=clipping).clips_rewards is clips
+    assert clips_rewards(EnvConfig(id=env_id, reward_clipping=clipping)) is clips
 
 
 def test_there_is_one_thread_for_each_core_that_this_process_may_use() -> None:

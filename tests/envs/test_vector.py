@@ -41,7 +41,7 @@ def make(env_id: str, num_envs: int = 3, *, seed: int = 0, stream: str = "train"
 
 def make_series(env_id: str, num_envs: int, reseed_after: int) -> VecEnv:
     simulator = make_simulator(EnvConfig(id=env_id, num_envs=num_envs))
-    return VecEnv(simulator, name="", clips_rewards=False, seed=0, stream="train", reseed_after=reseed_after)
+    return VecEnv(simulator, name="", seed=0, stream="train", reseed_after=reseed_after)
 
 
 def play(envs: VecEnv, steps: int, seed: int = 0) -> list[VecStep]:

@@ -17,7 +17,7 @@ from a2c.config import UserError
 from a2c.run.metrics import RUN_COLUMNS
 from a2c.show.curves import RETURN, SPEED, make_panels, smooth
 from a2c.show.plot import check_target, draw, save
-from a2c.show.runs import LONGEST_NAME, METRICS, MOST_COLUMNS, Run, group, read_runs
+from a2c.show.runs import LONGEST_NAME, METRICS, MOST_COLUMNS, Run, by_recipe, read_runs
 from a2c.show.style import COLOURS, MOST_POINTS, kept, line, markers, render
 
 RISE = [float(i) for i in range(10)]
@@ -98,7 +98,7 @@ def test_runs_that_differ_in_the_seed_alone_belong_together(tmp_path):
     seeds = [make_run(tmp_path / f"s{seed}", RISE, seed=seed) for seed in (0, 1)]
     rate = make_run(tmp_path / "rate", RISE, seed=2, optimizer={"learning_rate": 1e-3})
     other = make_run(tmp_path / "other", RISE, env={"id": "Breakout"})
-    groups = group(read_runs([seeds[0], rate, seeds[1], other]))
+    groups = by_recipe(read_runs([seeds[0], rate, seeds[1], other]))
     assert [[run.label for run in members] for members in groups] == [["s0", "s1"], ["rate"], ["other"]]
 
 

@@ -106,36 +106,32 @@ class BanditResult:
 def compare_losses(
     *,
     seeds: Sequence[int],
-    updates: int = UPDATES,
-    pulls: int = PULLS,
     on_progress: Callable[[], None] = lambda: None,
 ) -> BanditResult:
     """Compare the losses on the same pulls, then let each learn from its own.
 
     Args:
         seeds: of the network and of the draws; each is used with every loss.
-        updates: of each run.
-        pulls: before each update.
         on_progress: called after each of the len(LOSSES) * len(seeds) runs.
     """
     curves = []
     for name in LOSSES:
         for seed in seeds:
-            curves.append(learn(name, seed, updates=updates, pulls=pulls))
+            curves.append(learn(name, seed))
             on_progress()
     final = {name: tuple(curve.probabilities[-1] for curve in curves if curve.loss == name) for name in LOSSES}
     return BanditResult(
-        updates=updates,
-        pulls=pulls,
-        loop_from_array=largest_gap(gap(loop_loss, array_loss, seed, pulls=pulls) for seed in seeds),
-        mistake_from_array=largest_gap(gap(broadcast_loss, array_loss, seed, pulls=pulls) for seed in seeds),
+        updates=UPDATES,
+        pulls=PULLS,
+        loop_from_array=largest_gap(gap(loop_loss, array_loss, seed) for seed in seeds),
+        mistake_from_array=largest_gap(gap(broadcast_loss, array_loss, seed) for seed in seeds),
         curves=tuple(curves),
         final_probabilities=final,
         learned={name: sum(probability > LEARNED for probability in final[name]) for name in LOSSES},
     )
 
 
-def learn(loss: str, seed: int, *, updates: int = UPDATES, pulls: int = PULLS) -> BanditCurve:
+def learn(loss: str, seed: int, *, updates: int = UPDATES) -> BanditCurve:
     """Learn from the policy's own pulls by plain gradient descent.
 
     The draws depend on the seed alone, so losses whose policies agree see the same pulls.
@@ -144,10 +140,9 @@ def learn(loss: str, seed: int, *, updates: int = UPDATES, pulls: int = PULLS) -
         loss: a key of `LOSSES`.
         seed: of the network and of the draws.
         updates: at least 1.
-        pulls: before each update.
     """
     network, rng = build_network(seed), np.random.default_rng(seed)
-    same_state = np.ones((pulls, 2), np.float32)
+    same_state = np.ones((PULLS, 2), np.float32)
 
     def update(drawn: Pulls) -> tf.Tensor:
         _, gradients = loss_and_gradients(LOSSES[loss], network, drawn)
@@ -220,16 +215,16 @@ def loss_and_gradients(loss: Loss, network: keras.Model, pulls: Pulls) -> tuple[
     return value, tape.gradient(value, network.trainable_variables)
 
 
-def gap(one: Loss, other: Loss, seed: int, *, pulls: int = PULLS) -> Gap:
+def gap(one: Loss, other: Loss, seed: int) -> Gap:
     """How far two losses and their gradients are apart on the same pulls of a fresh network."""
-    network, drawn = build_network(seed), random_pulls(seed, pulls)
+    network, drawn = build_network(seed), random_pulls(seed)
     (loss, gradients), (other_loss, others) = (loss_and_gradients(each, network, drawn) for each in (one, other))
     distances = [float(tf.reduce_max(tf.abs(a - b))) for a, b in zip(gradients, others, strict=True)]
     return Gap(abs(float(loss - other_loss)), max(distances))
 
 
 def largest_gap(gaps: Iterable[Gap]) -> Gap:
-    """The largest of each."""
+    """The largest gap in the loss, and in a gradient."""
     losses, gradients = zip(*((one.loss, one.gradients) for one in gaps), strict=True)
     return Gap(max(losses), max(gradients))
 
@@ -239,10 +234,10 @@ def build_network(seed: int) -> keras.Model:
     return build_model(ModelConfig(hidden_sizes=(8,)), Box(-np.inf, np.inf, (2,), np.float32), 2, seed=seed)
 
 
-def random_pulls(seed: int, n: int = PULLS) -> Pulls:
+def random_pulls(seed: int) -> Pulls:
     """Pull both arms with equal probability in random states, so that no two samples are the same."""
     rng = np.random.default_rng(seed)
-    return draw_pulls(rng, rng.standard_normal((n, 2), np.float32), 0.5)
+    return draw_pulls(rng, rng.standard_normal((PULLS, 2), np.float32), 0.5)
 
 
 def draw_pulls(rng: np.random.Generator, observations: np.ndarray, preference: float) -> Pulls:
