@@ -11,12 +11,13 @@ import tensorflow as tf
 from a2c.algorithms.algorithm import Algorithm, Batches
 from a2c.algorithms.gradient_step import Fit, GradientStep, Pool
 from a2c.algorithms.losses import value_loss
-from a2c.algorithms.natural_gradient import NaturalGradientStep, PolicyBatch, TrustRegion
+from a2c.algorithms.natural_gradient import NaturalGradientStep, PolicyBatch
 from a2c.algorithms.on_policy import Objective, minibatches, outcomes
 from a2c.algorithms.parts import as_rows, by_parts
 from a2c.algorithms.policy import ActorCriticPolicy, actor_critic_policy
 from a2c.algorithms.returns import gae, moments, normalize
 from a2c.algorithms.sections import TRPOSection
+from a2c.algorithms.trust_region import TrustRegion
 from a2c.config import Config, UserError
 from a2c.data.rollout import Array, Rollout
 from a2c.execution.compile import Compiled, Tap

@@ -13,9 +13,10 @@ from numpy_reference import NumpyNetwork, gae
 
 from a2c import extensions
 from a2c.algorithms.algorithm import build_algorithm
-from a2c.algorithms.natural_gradient import (
-    NaturalGradientStep,
-    PolicyBatch,
+from a2c.algorithms.natural_gradient import NaturalGradientStep, PolicyBatch
+from a2c.algorithms.on_policy import Objective, minibatches, outcomes
+from a2c.algorithms.trpo import TRPO
+from a2c.algorithms.trust_region import (
     TrustRegion,
     conjugate_gradients,
     fisher_product,
@@ -25,8 +26,6 @@ from a2c.algorithms.natural_gradient import (
     surrogate_loss,
     unflat,
 )
-from a2c.algorithms.on_policy import Objective, minibatches, outcomes
-from a2c.algorithms.trpo import TRPO
 from a2c.config import UserError, build_config, load_config
 from a2c.run.checkpoint import read_checkpoint, step_files
 from a2c.run.incident import nonfinite_stage
