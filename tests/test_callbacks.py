@@ -12,7 +12,7 @@ from killing import assert_same_checkpoints, read_lines
 from a2c.config import UserError
 from a2c.run.callbacks import Callback, Moment, StopAt
 from a2c.run.checkpoint import read_checkpoint, step_files
-from a2c.run.metrics import WINDOW
+from a2c.run.counters import WINDOW
 from a2c.run.training import train
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "patience.py"

@@ -16,8 +16,8 @@ from a2c.envs import make_vec_env
 from a2c.evaluation.evaluate import evaluate
 from a2c.run.archive import read_archive, write_archive
 from a2c.run.checkpoint import BEST, Checkpoints, read_checkpoint, step_file, step_files
+from a2c.run.counters import Counters
 from a2c.run.lookup import find_checkpoint
-from a2c.run.metrics import Counters
 from a2c.run.training import train
 
 

@@ -15,9 +15,11 @@ from tensorflow.python.summary.summary_iterator import summary_iterator
 
 from a2c.algorithms.sections import A2CSection
 from a2c.data.rollout import Episode
-from a2c.run.metrics import Counters, Record, TensorBoardWriter, Writers, tensorboard_tags
+from a2c.run.counters import Counters
+from a2c.run.metrics import Record, Writers, tensorboard_tags
 from a2c.run.progress import LiveProgress, PlainProgress
 from a2c.run.stopwatch import Stopwatch
+from a2c.run.tensorboard import TensorBoardWriter
 from a2c.run.training import train
 
 

@@ -22,8 +22,8 @@ from tensorflow.python.summary.summary_iterator import summary_iterator
 from a2c.config import UserError
 from a2c.run.checkpoint import Saved, read_checkpoint, step_files
 from a2c.run.folder import tell_of_another_machine
-from a2c.run.metrics import TensorBoardWriter
 from a2c.run.progress import Progress
+from a2c.run.tensorboard import TensorBoardWriter
 from a2c.run.training import train
 
 TIMES = ("seconds", "steps_per_second")

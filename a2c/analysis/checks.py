@@ -296,7 +296,7 @@ def check_precision() -> Iterator[Finding]:
     if not machine.processor_features() & BFLOAT16:
         yield Finding("bfloat16", "ok", "the processor has none: keep runtime.precision=float32")
         return
-    from a2c.analysis.bench import matrix_rate
+    from a2c.analysis.floor import matrix_rate
 
     matrix_rate("float32")  # the first call starts the threads
     ratio = matrix_rate("mixed_bfloat16") / matrix_rate("float32")

@@ -7,60 +7,29 @@ Everything is written to one folder: `comparison.json` (what is compared), `part
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-from pydantic import TypeAdapter
-
 from a2c.algorithms.algorithm import build_algorithm
-from a2c.analysis import switches as sw
 from a2c.analysis.arms import Arm, find_runs, plan_runs, train_planned
 from a2c.analysis.convergence import Convergence, converge, default_threshold
-from a2c.analysis.jobs import MACHINE, Job, Place, run_jobs
-from a2c.analysis.numerics import Agreement, Distance, Where
-from a2c.analysis.results import open_folder, read_json
-from a2c.analysis.statistics import MIN_SEEDS
+from a2c.analysis.lock_step import LockStep, Why, explain, run_tasks
+from a2c.analysis.numerics import Distance, Where
+from a2c.analysis.request import FORCED, Request
+from a2c.analysis.results import open_folder
 from a2c.analysis.studies.bandit import LOSSES, BanditResult, compare_losses
 from a2c.analysis.studies.question import QuestionResult
 from a2c.analysis.targets import RUNS, is_algorithm, kind_of
-from a2c.config import Config, UserError, changed, dump_config, env_slug, load_config, short_key
+from a2c.config import Config, UserError, changed, dump_config, env_slug, short_key
 from a2c.config.yaml_loader import load_yaml
 from a2c.envs import make_vec_env
-from a2c.execution.processes import own_command
-from a2c.execution.runtime import INEXACT_PASSES
-from a2c.run.files import make_folder, remove, write_atomically
-from a2c.run.view import View
+from a2c.run.files import make_folder
 
-FORCED = {"evaluation.episodes": 0, "logging.trackers": []}  # they cost time and do not affect the comparison
 DEFAULT = "catch-rmsprop"  # the preset of compare_modes
 PARTS = ("where", "why", "growth", "convergence")
-WHY_UPDATES = 5
 QUESTION_UPDATES = 5
-
-
-@dataclass(frozen=True)
-class Tried:
-    """One row of the table of switches: what was off, and the outcome."""
-
-    off: tuple[str, ...]
-    outcome: Agreement | QuestionResult
-
-    @property
-    def complete(self) -> bool:
-        """Whether eager and graph agreed."""
-        return self.outcome.complete
-
-
-@dataclass(frozen=True)
-class Why:
-    """The smallest set of switches that makes eager and graph agree when switched off."""
-
-    trials: tuple[Tried, ...]
-    smallest: tuple[str, ...] | None  # () if they agree anyway, None if no set suffices
 
 
 @dataclass(frozen=True)
@@ -74,31 +43,6 @@ class Comparison:
     growth: dict[str, list[dict[str, Distance]]] | None = None
     convergence: Convergence | None = None
     bandit: BanditResult | None = None
-
-
-@dataclass(frozen=True)
-class Request:
-    """The options of a comparison, whatever its kind."""
-
-    envs: tuple[str, ...] = ()
-    config: str | None = None
-    overrides: Mapping[str, Any] = field(default_factory=dict)
-    assignments: tuple[str, ...] = ()
-    seeds: int = MIN_SEEDS
-    first_seed: int = 0
-    threshold: float | None = None
-    updates: int = 50  # of the lock-step parts
-    jobs: int = 1  # processes at a time
-    place: Place = MACHINE  # where they run
-    folder: Path | None = None
-    view: View = field(default_factory=View)
-    tell: Callable[[str], None] = lambda text: None  # see `load_config`; told the same by every arm
-
-    def load(self, *, env: str | None = None, config: str | None = None, **overrides: Any) -> Config:
-        """A configuration with everything that only costs time switched off."""
-        values = {**self.overrides, **overrides, **FORCED}
-        config = self.config if config is None else config
-        return load_config(config=config, env_id=env, overrides=values, assignments=self.assignments, tell=self.tell)[0]
 
 
 def compare_modes(request: Request, parts: Sequence[str] = PARTS) -> Comparison:
@@ -128,7 +72,7 @@ def compare_modes(request: Request, parts: Sequence[str] = PARTS) -> Comparison:
     check_arms(arms[:1] if "convergence" in parts else [Arm("graph exact", in_lock_step)])
     what = [[arm.label, dump_config(arm.config)] for arm in arms]
     folder = _open_folder(request, "eager", config.env.id, {"arms": what, "updates": request.updates})
-    lock_step = _LockStep(request, folder, in_lock_step)
+    lock_step = LockStep(request, folder, in_lock_step)
     return Comparison(
         title=f"eager and graph execution on {config.env.id}",
         folder=folder,
@@ -187,9 +131,9 @@ def compare_question(request: Request) -> Comparison:
     folder = _open_folder(request, "question", "", {})
 
     def run(sets: Sequence[tuple[str, ...]]) -> list[Any]:
-        return _run_tasks(request, folder, "why", "question", sets, QUESTION_UPDATES)
+        return run_tasks(request, folder, "why", "question", sets, QUESTION_UPDATES)
 
-    return Comparison("the question's own experiment", folder, why=_explain(run, QuestionResult))
+    return Comparison("the question's own experiment", folder, why=explain(run, QuestionResult))
 
 
 def compare_loop(request: Request) -> Comparison:
@@ -246,84 +190,6 @@ def _thresholds(envs: Sequence[str], threshold: float | None) -> dict[str, float
     return {env: default_threshold(env) if threshold is None else threshold for env in envs}
 
 
-class _LockStep:
-    """Parts one to three: the same updates on the same recorded rollouts, in fresh processes."""
-
-    def __init__(self, request: Request, folder: Path, config: Config) -> None:
-        self.request = request
-        self.folder = folder
-        self.config = config
-        self.modes = {"fast": (), "exact": INEXACT_PASSES}
-        self.recorded = False
-
-    def where(self) -> dict[str, Where]:
-        results = self._run("where", "where", list(self.modes.values()), self.request.updates)
-        return {name: _typed(Where, result) for name, result in zip(self.modes, results, strict=True)}
-
-    def why(self) -> Why:
-        def run(sets: Sequence[tuple[str, ...]]) -> list[Any]:
-            return self._run("why", "agree", sets, min(WHY_UPDATES, self.request.updates))
-
-        return _explain(run, Agreement)
-
-    def growth(self) -> dict[str, list[dict[str, Distance]]]:
-        results = self._run("growth", "growth", list(self.modes.values()), self.request.updates)
-        return {name: _typed(list[dict[str, Distance]], r) for name, r in zip(self.modes, results, strict=True)}
-
-    def _run(self, part: str, task: str, sets: Sequence[tuple[str, ...]], updates: int) -> list[Any]:
-        if not self.recorded:
-            write_atomically(self.folder / "config.yaml", yaml.safe_dump(dump_config(self.config), sort_keys=False))
-            if not (self.folder / "rollouts.npz").exists():
-                with suppress(FileNotFoundError):
-                    remove(_output(self.folder, "record", ()))
-            _run_tasks(self.request, self.folder, "record", "record", [()], self.request.updates)
-            self.recorded = True
-        return _run_tasks(self.request, self.folder, part, task, sets, updates)
-
-
-def _run_tasks(
-    request: Request, folder: Path, part: str, task: str, sets: Sequence[tuple[str, ...]], updates: int
-) -> list[Any]:
-    """Run one task of `a2c.analysis.worker` for each set of switches, and return the results."""
-    jobs = [_task_job(folder, task, off, updates) for off in sets]
-    if not all(job.is_done() for job in jobs):
-        with request.view.part(part, len(jobs)) as view:
-            run_jobs(jobs, workers=request.jobs, folder=folder, place=request.place, on_tick=view.at)
-    return [read_json(_output(folder, task, off)) for off in sets]
-
-
-def _task_job(folder: Path, task: str, off: tuple[str, ...], updates: int) -> Job:
-    output = _output(folder, task, off)
-    files = (str(folder / "config.yaml"), str(folder / "rollouts.npz"), str(output))
-    return Job(
-        name=output.stem,
-        command=(*own_command("a2c.analysis.worker"), task, *files, str(updates), *off),
-        log=folder / "logs" / f"{output.stem}.log",
-        is_done=lambda: read_json(output) is not None,
-        environment={"TF_CPP_MIN_LOG_LEVEL": "3", **sw.environment(off)},
-    )
-
-
-def _output(folder: Path, task: str, off: tuple[str, ...]) -> Path:
-    """The file of a task's result, named after the set of switches as a bit mask: their names would be too long."""
-    bits = "".join("1" if switch in off else "0" for switch in sw.SWITCHES)
-    return folder / "parts" / f"{task}-off-{int(bits, 2):04x}.json"
-
-
-def _explain(run: Callable[[Sequence[tuple[str, ...]]], list[Any]], kind: type) -> Why:
-    """Search for the smallest set; `run` tries sets of switches, and its results are converted to `kind`."""
-    seen: dict[tuple[str, ...], Tried] = {}
-
-    def trial(sets: Sequence[frozenset[str]]) -> list[Tried]:
-        offs = [tuple(sorted(off)) for off in sets]
-        found = [Tried(off, _typed(kind, result)) for off, result in zip(offs, run(offs), strict=True)]
-        seen.update({tried.off: tried for tried in found})
-        return found
-
-    smallest = sw.smallest_set(trial)
-    return Why(tuple(seen.values()), None if smallest is None else tuple(sorted(smallest)))
-
-
 def _train_and_converge(arms: Sequence[Arm], request: Request, folder: Path) -> Convergence:
     thresholds = _thresholds(list(dict.fromkeys(arm.config.env.id for arm in arms)), request.threshold)
     seeds = range(request.first_seed, request.first_seed + request.seeds)
@@ -356,8 +222,3 @@ def _open_folder(request: Request, kind: str, game: str, what: dict[str, Any]) -
     folder = open_folder(request.folder, "comparison", f"compare-{name}", {"kind": kind, **what})
     make_folder(folder / "parts", below=folder)
     return folder
-
-
-def _typed(kind: Any, values: Any) -> Any:
-    """Plain JSON values, converted back to the dataclass that was written."""
-    return TypeAdapter(kind).validate_python(values)

@@ -26,8 +26,8 @@ from a2c.analysis.statistics import (
 from a2c.config import UserError
 from a2c.envs import atari_game, human_normalized
 from a2c.run.checkpoint import read_checkpoint, step_files
+from a2c.run.counters import WINDOW
 from a2c.run.logs import logged, number
-from a2c.run.metrics import WINDOW
 
 NEEDED = {"env_steps", "updates", "episodes", "episode_return_mean", "seconds"}  # in a line of metrics
 WALL_CLOCK = ("seconds", "steps_per_second")  # may differ between equal runs

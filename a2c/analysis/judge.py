@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from a2c.analysis.arms import Arm
-from a2c.analysis.compare import Comparison, Request, compare_arms
+from a2c.analysis.compare import Comparison, compare_arms
 from a2c.analysis.jobs import POLL_SECONDS
 from a2c.analysis.report import write_report
+from a2c.analysis.request import Request
 from a2c.analysis.space import with_settings
 from a2c.analysis.statistics import MIN_SEEDS, PairedComparison
 from a2c.analysis.tune import Found, Search

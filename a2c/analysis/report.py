@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from a2c.analysis import switches as sw
-from a2c.analysis.compare import QUESTION_UPDATES, WHY_UPDATES, Comparison, Tried, Why
+from a2c.analysis.compare import QUESTION_UPDATES, Comparison
 from a2c.analysis.convergence import Aggregate, Contrast, Convergence, RunResult, is_scored
+from a2c.analysis.lock_step import WHY_UPDATES, Tried, Why
 from a2c.analysis.numerics import Agreement, Distance, Where
 from a2c.analysis.pictures import draw
 from a2c.analysis.statistics import MIN_SEEDS, PairedComparison

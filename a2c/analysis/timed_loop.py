@@ -13,7 +13,8 @@ import tensorflow as tf
 from a2c.algorithms.algorithm import Algorithm, Update
 from a2c.config import Config
 from a2c.data.collector import RolloutCollector
-from a2c.run.metrics import Counters, Writers, make_record
+from a2c.run.counters import Counters
+from a2c.run.metrics import Writers, make_record
 from a2c.run.stopwatch import Stopwatch
 from a2c.run.training import weights_of
 

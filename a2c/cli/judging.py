@@ -161,7 +161,7 @@ def compare(
         check_env(env_id)
     comparing, report = fast("a2c.analysis.compare"), fast("a2c.analysis.report")
     with continuing(), place_of(cluster) as place:
-        request = comparing.Request(
+        request = fast("a2c.analysis.request").Request(
             envs=tuple(dict.fromkeys(env or ())),
             config=config,
             overrides={"algorithm.name": algorithm, "total_env_steps": steps},

@@ -53,7 +53,7 @@ from a2c.run.files import BUNDLE, check_exists, check_folder, check_writable
 if TYPE_CHECKING:
     from a2c.run import callbacks
     from a2c.run.checkpoint import Saved
-    from a2c.run.metrics import Counters
+    from a2c.run.counters import Counters
     from a2c.run.progress import Progress
     from a2c.run.training import TrainSummary
 
@@ -224,7 +224,7 @@ def _run(config: Config, run_dir: Path, headline: str, *, stop_at: float | None,
 
 
 def _tell_if_missed(stop: callbacks.StopAt, counters: Counters) -> None:
-    games, needed = len(counters.returns), fast("a2c.run.metrics").WINDOW
+    games, needed = len(counters.returns), fast("a2c.run.counters").WINDOW
     if not stop.is_reached(counters.return_mean, games):
         few = f": it takes the mean of {needed} games, and {games} have ended" if games < needed else ""
         say(f"{stop} was not reached{few}.")

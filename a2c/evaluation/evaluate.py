@@ -19,8 +19,8 @@ from a2c.execution.machine import versions
 from a2c.execution.runtime import parts_of, setup, stream_seed
 from a2c.run.checkpoint import Saved, restored_policy
 from a2c.run.files import write_result
+from a2c.run.logs import finite
 from a2c.run.lookup import check_trust, find_checkpoint
-from a2c.run.metrics import finite
 
 MAX_ENVS = 8  # games played in parallel; part of the protocol, since it determines each game's seed
 DEFAULT_EPISODES = 20

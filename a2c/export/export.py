@@ -32,8 +32,8 @@ from a2c.export.card import (
 from a2c.run.bundle import is_result, write_bundle
 from a2c.run.checkpoint import Saved, restored_policy
 from a2c.run.files import BUNDLE, new_folder, try_writing, write_atomically
+from a2c.run.logs import finite
 from a2c.run.lookup import check_trust, command_for, find_checkpoint, run_folder
-from a2c.run.metrics import finite
 
 FORMATS = ("savedmodel", "onnx")
 # Largest differences allowed, each relative to max(1, |number|). float32: sums in another order.

@@ -11,7 +11,7 @@ import numpy as np
 
 from a2c.config import Config, UserError, shown
 from a2c.extensions import described
-from a2c.run.metrics import WINDOW, Counters
+from a2c.run.counters import WINDOW, Counters
 
 Answer = Literal["save", "stop"] | bool | None  # None or True: continue; False or "stop": save and stop; "save": save
 

@@ -32,8 +32,8 @@ from a2c.extensions import is_extension
 from a2c.networks.model import weight_shapes
 from a2c.reading import OddFileError, is_regular
 from a2c.run.archive import DamagedError, read_archive, write_archive
+from a2c.run.counters import WINDOW, Counters
 from a2c.run.files import make_folders, remove, rename
-from a2c.run.metrics import WINDOW, Counters
 from a2c.run.segments import Segments, as_arrays
 
 FORMAT = 2

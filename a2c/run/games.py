@@ -8,7 +8,7 @@ import numpy as np
 
 from a2c.data.rollout import Episode
 from a2c.execution.replicas import Replicas
-from a2c.run.metrics import Counters
+from a2c.run.counters import Counters
 
 
 class Games:

@@ -26,9 +26,9 @@ from a2c.execution.replicas import ALONE, Replicas, from_text, to_text
 from a2c.extensions import described
 from a2c.run.archive import write_archive
 from a2c.run.checkpoint import learned_arrays, step_files
+from a2c.run.counters import Counters
 from a2c.run.files import link, make_folders, write_atomically
 from a2c.run.lookup import resume_command
-from a2c.run.metrics import Counters
 from a2c.run.segments import segment_files
 
 KEPT = 10  # incidents of one run; the first ones say most

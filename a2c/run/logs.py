@@ -1,4 +1,4 @@
-"""Read the lines that runs log: JSON objects, within limits, since they may be a stranger's."""
+"""The lines that runs log: JSON objects, read within limits, since they may be a stranger's."""
 
 from __future__ import annotations
 
@@ -65,3 +65,12 @@ def number(value: Any) -> float:
     except OverflowError:
         return math.nan
     return found if abs(found) < 1e300 else math.nan  # larger ones cannot be drawn
+
+
+def finite(value: Any) -> Any:
+    """A value for JSON, which has no NaN and no infinity: they become null, at any depth."""
+    if isinstance(value, dict):
+        return {key: finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,94 +1,26 @@
-"""What a run reports: counters with their units, the record of one logging line, and its writers."""
+"""What a run reports: the record of one logging line, and its writers."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
-import socket
-import struct
-import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
-from google.protobuf.message import DecodeError
 
 from a2c.algorithms.section import AlgorithmSection, Metric
-from a2c.config import Config, dotted, dump_config
-from a2c.reading import is_regular, open_regular, read_lines
-from a2c.run.files import create, make_folders, remove, reopen, replacing, write_atomically
+from a2c.config import Config
+from a2c.reading import is_regular, read_lines
+from a2c.run.counters import Counters
+from a2c.run.files import make_folders, reopen, replacing, write_atomically
 from a2c.run.follower import Follower, followed, game_file
-from a2c.run.logs import parsed
-
-_EVENTS = "events.out.tfevents"
-LARGEST = 2**32  # bytes of a file of earlier sessions
-LARGEST_EVENT = 2**26  # bytes
-WINDOW = 100  # training episodes in the running means, as the A2C literature reports them
-
-
-@dataclass
-class Counters:
-    """The progress of a run, and its last episodes. Saved with every checkpoint."""
-
-    updates: int = 0  # rounds of collecting and learning
-    gradient_steps: int = 0  # of the optimizer, one or more per update
-    env_steps: int = 0  # agent steps over all environments
-    frames: int = 0  # emulator frames: env_steps times the frame skip
-    episodes: int = 0  # whole games
-    seconds: float = 0.0  # spent training, over all sessions of the run
-    skipped_updates: int = 0  # not applied, as their loss or gradients were not finite
-    evaluated: int = 0  # env_steps at the last evaluation
-    skipped_in_a_row: int = 0  # consecutive ones, up to now
-    best_return: float | None = None  # the mean return, over a full window, of the best checkpoint
-    returns: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
-    lengths: deque[int] = field(default_factory=lambda: deque(maxlen=WINDOW))
-
-    def advance(self, env_steps: int, frames_per_step: int, gradient_steps: int) -> None:
-        """Count one update."""
-        self.updates += 1
-        self.gradient_steps += gradient_steps
-        self.env_steps += env_steps
-        self.frames += env_steps * frames_per_step
-
-    def count(self, episode_return: float, length: int) -> None:
-        """Count one whole game; called in the order in which they ended."""
-        self.episodes += 1
-        self.returns.append(episode_return)
-        self.lengths.append(length)
-
-    def finished(self, config: Config) -> bool:
-        """Whether all the steps of a run are done."""
-        return self.env_steps >= config.total_env_steps
-
-    def evaluation_due(self, config: Config) -> bool:
-        """Whether an evaluation is due, by steps or at the end of the run."""
-        every, done, now = config.evaluation.every_env_steps, self.evaluated, self.env_steps
-        passed = every > 0 and done // every < now // every
-        return config.evaluation.episodes > 0 and done < now and (passed or self.finished(config))
-
-    @property
-    def return_mean(self) -> float | None:
-        """Mean raw score of the last 100 training episodes, None before the first."""
-        return sum(self.returns) / len(self.returns) if self.returns else None
-
-    @property
-    def length_mean(self) -> float | None:
-        """Mean length, in agent steps, of the last 100 training episodes."""
-        return sum(self.lengths) / len(self.lengths) if self.lengths else None
-
-    def state(self) -> dict[str, Any]:
-        """Plain values for a checkpoint."""
-        return {**vars(self), "returns": list(self.returns), "lengths": list(self.lengths)}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore what `state` returned."""
-        for name, value in state.items():
-            setattr(self, name, deque(value, WINDOW) if name in ("returns", "lengths") else value)
+from a2c.run.logs import finite, parsed
+from a2c.run.tensorboard import EVALUATION, LARGEST, TensorBoardWriter
 
 
 @dataclass(frozen=True)
@@ -123,10 +55,7 @@ GROUPS = {
     "optimizer": ("updates", "gradient_steps", "skipped_updates"),
     "time": ("steps_per_second", "seconds", "frames"),
 }
-EVALUATION = "evaluation"  # the group of whole games played beside training
 EVALUATED = ("mean", "median", "standard_error", "human_normalized")  # the scalars of an evaluation
-# the columns beside the configuration in TensorBoard's table of runs
-SCORES = ("rollout/episode_return_mean", f"{EVALUATION}/mean")
 
 
 def tensorboard_tags(algorithm: AlgorithmSection) -> dict[str, str]:
@@ -182,67 +111,6 @@ class JsonlWriter:
         """Close the file."""
         with suppress(OSError):  # a line that could not be written was reported then
             self.file.close()
-
-
-class TensorBoardWriter:
-    """Writes the configuration, then scalars and histograms over env_steps, for TensorBoard; one file per session.
-
-    Events beyond `env_steps` and evaluations beyond `evaluated` are dropped from the files of earlier sessions. The
-    configuration is that of the first session.
-    """
-
-    def __init__(self, folder: Path, config: Config, *, env_steps: int, evaluated: int) -> None:
-        # here, not at the top: it takes half a second and only training needs it
-        from tensorboard.compat.proto import event_pb2, summary_pb2
-        from tensorboard.summary.writer.record_writer import RecordWriter
-
-        from a2c.run import summaries
-
-        self.event_pb2, self.summary_pb2, self.summaries = event_pb2, summary_pb2, summaries
-        before = sorted(file for file in folder.glob(f"{_EVENTS}.*") if is_regular(file, links=False))
-        for file in before:
-            _cut_events(file, env_steps, evaluated, event_pb2.Event)
-        # written at once, unlike TensorBoard's own writer, whose thread would lose its queue in a kill
-        self.file = create(_next_event_file(folder, before))
-        self.writer = RecordWriter(self.file)
-        self._add(0, file_version="brain.Event:2")
-        if not any(file.exists() for file in before):  # earlier files begin with it, and TensorBoard uses the first
-            self._add(0, summary=summaries.config_summary(dotted(dump_config(config)), SCORES))
-        # makes a running TensorBoard hide what it has read beyond the checkpoint this session starts from
-        self._add(env_steps + 1, session_log=event_pb2.SessionLog(status=event_pb2.SessionLog.START))
-
-    def write(self, env_steps: int, scalars: Mapping[str, float | None]) -> None:
-        """Add one event with all scalars, by their tags; those that are None are left out."""
-        summary = self.summary_pb2.Summary()
-        for tag, value in scalars.items():
-            if value is not None:
-                summary.value.add(tag=tag, simple_value=value)
-        self._add(env_steps, summary=summary)
-
-    def write_histograms(self, env_steps: int, arrays: Mapping[str, np.ndarray]) -> None:
-        """Add one event with a histogram of each array, by their tags."""
-        self._add(env_steps, summary=self.summaries.histogram_summary(arrays))
-
-    def write_image(self, env_steps: int, tag: str, encoded: bytes, width: int, height: int) -> None:
-        """Add an encoded image; TensorBoard plays an animated GIF."""
-        image = self.summary_pb2.Summary.Image(width=width, height=height, colorspace=3, encoded_image_string=encoded)
-        summary = self.summary_pb2.Summary()
-        summary.value.add(tag=tag, image=image)
-        self._add(env_steps, summary=summary)
-
-    def sync(self) -> None:
-        """Flush to the disk."""
-        os.fsync(self.file.fileno())
-
-    def close(self) -> None:
-        """Close the event file."""
-        with suppress(OSError):
-            self.file.close()
-
-    def _add(self, step: int, **what: Any) -> None:
-        event = self.event_pb2.Event(wall_time=time.time(), step=step, **what)
-        self.writer.write(event.SerializeToString())
-        self.file.flush()
 
 
 class Writers:
@@ -334,60 +202,3 @@ def _lines(path: Path) -> Iterator[bytes]:
 def _env_steps(line: bytes) -> float:
     values = parsed(line)
     return math.inf if values is None else values["env_steps"]  # damaged
-
-
-def _next_event_file(folder: Path, before: list[Path]) -> Path:
-    """TensorBoard's name for the next event file; it sorts after the existing ones even if the clock was set back."""
-    times = [int(part) for file in before if (part := file.name.split(".")[3]).isdecimal() and len(part) <= 12]
-    moment = max([int(time.time()), *(t + 1 for t in times)])
-    return folder / f"{_EVENTS}.{moment:010d}.{socket.gethostname()}.{os.getpid()}"
-
-
-def _cut_events(file: Path, env_steps: int, evaluated: int, event_class: Any) -> None:
-    """Cut an event file after the last event to keep; remove it if there is none."""
-    kept = 0
-    with open_regular(file, LARGEST, links=False) as stream:
-        size, whole = stream.seek(0, os.SEEK_END), stream.seek(0)
-        while (record := _read_record(stream, size)) is not None:
-            try:
-                event = event_class.FromString(record)
-            except DecodeError:
-                break
-            is_evaluation = any(value.tag.startswith(f"{EVALUATION}/") for value in event.summary.value)
-            holds = event.HasField("summary")  # else the mark of a session's start
-            if holds and event.step > (evaluated if is_evaluation else env_steps):
-                break
-            kept += holds
-            whole = stream.tell()
-        if kept and whole < size:
-            _keep_beginning(stream, whole, file)
-    if not kept:
-        remove(file)
-
-
-def _keep_beginning(stream: BinaryIO, length: int, file: Path) -> None:
-    """Replace a file by a new one with its first bytes: the old one may be a hard link."""
-    stream.seek(0)
-    with replacing(file) as copy:
-        while length and (part := stream.read(min(length, 2**20))):
-            length -= copy.write(part)
-
-
-def _read_record(stream: BinaryIO, size: int) -> bytes | None:
-    """The next TFRecord: length (8 bytes), its checksum (4), data, checksum (4); None at the end or if incomplete."""
-    header = stream.read(12)
-    length = struct.unpack("<Q", header[:8])[0] if len(header) == 12 else size
-    if not 0 < length <= LARGEST_EVENT or stream.tell() + length + 4 > size:
-        return None
-    record = stream.read(length)
-    stream.seek(4, os.SEEK_CUR)
-    return record
-
-
-def finite(value: Any) -> Any:
-    """A value for JSON, which has no NaN and no infinity: they become null, at any depth."""
-    if isinstance(value, dict):
-        return {key: finite(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -17,7 +17,8 @@ from rich.text import Text
 
 from a2c.algorithms.section import Metric
 from a2c.config import Config
-from a2c.run.metrics import Counters, Record
+from a2c.run.counters import Counters
+from a2c.run.metrics import Record
 from a2c.run.view import duration
 
 TICK_SECONDS = 0.5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from a2c.run.metrics import Counters
+from a2c.run.counters import Counters
 
 
 class Stopwatch:

@@ -25,6 +25,7 @@ from a2c.execution.runtime import machine, parts_of, setup
 from a2c.extensions import register
 from a2c.run.callbacks import Callback, Callbacks
 from a2c.run.checkpoint import Checkpoints, Saved, check_network, step_file
+from a2c.run.counters import Counters
 from a2c.run.evaluator import Evaluator
 from a2c.run.files import check_folder
 from a2c.run.folder import (
@@ -40,7 +41,7 @@ from a2c.run.games import Games
 from a2c.run.incident import Incidents
 from a2c.run.lock import FolderLock
 from a2c.run.lookup import resume_command
-from a2c.run.metrics import Counters, Record, Writers, make_record
+from a2c.run.metrics import Record, Writers, make_record
 from a2c.run.progress import Progress
 from a2c.run.signals import StopSignal
 from a2c.run.stopwatch import Stopwatch

@@ -11,7 +11,8 @@ import numpy as np
 from a2c.algorithms.section import Metric
 from a2c.algorithms.sections import SECTIONS
 from a2c.config import UserError
-from a2c.run.metrics import RUN_COLUMNS, WINDOW
+from a2c.run.counters import WINDOW
+from a2c.run.metrics import RUN_COLUMNS
 from a2c.show.runs import METRICS, RETURN, FloatArray, Run, by_game, by_recipe
 from a2c.show.style import on_common_range
 

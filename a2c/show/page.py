@@ -15,8 +15,8 @@ from typing import Any
 
 from a2c.config import UserError, build_config, printable
 from a2c.reading import is_regular, read_bytes
+from a2c.run.counters import WINDOW
 from a2c.run.files import write_result
-from a2c.run.metrics import WINDOW
 from a2c.show.commands import eval_command, train_command, watch_command
 from a2c.show.curves import AXES, Panel, default_smoothing, make_panels
 from a2c.show.plot import draw_alone, draw_sign, home, legend_entries

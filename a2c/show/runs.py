@@ -20,8 +20,9 @@ import numpy.typing as npt
 from a2c.algorithms.sections import DEFAULT, SECTIONS
 from a2c.config import Config, UserError, cut, dotted, dump_config, read_run_config
 from a2c.reading import is_regular
+from a2c.run.counters import WINDOW
 from a2c.run.logs import logged, number
-from a2c.run.metrics import RUN_COLUMNS, WINDOW
+from a2c.run.metrics import RUN_COLUMNS
 
 FloatArray = npt.NDArray[np.float64]
 RETURN = "episode_return_mean"

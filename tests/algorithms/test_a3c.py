@@ -15,7 +15,8 @@ from a2c.algorithms.a2c import A2C
 from a2c.algorithms.a3c import A3C, ActorStep
 from a2c.algorithms.algorithm import Algorithm, Update, build_algorithm
 from a2c.algorithms.sections import A3CSection
-from a2c.analysis.compare import Request, compare_modes
+from a2c.analysis.compare import compare_modes
+from a2c.analysis.request import Request
 from a2c.config import Config, CrashError, UserError, load_config
 from a2c.data.collector import RolloutCollector, build_collector
 from a2c.envs import make_env_groups

@@ -16,14 +16,16 @@ from gymnasium.spaces import Box
 from rich.console import Console
 
 from a2c.algorithms.algorithm import build_algorithm
-from a2c.analysis import bench, timed_loop
-from a2c.analysis.bench import Bench, RandomPlayer, run_bench
+from a2c.analysis import bench, floor, timed_loop
+from a2c.analysis.bench import Bench, run_bench
+from a2c.analysis.floor import RandomPlayer
 from a2c.analysis.timed_loop import FORWARD, ROWS, TRANSFER, UPDATE, Clock, Loop, clocks_on
 from a2c.config import Config, ModelConfig, UserError
 from a2c.data.collector import build_collector
 from a2c.envs import make_env_groups, make_simulator, make_vec_env
 from a2c.networks.model import build_model
-from a2c.run.metrics import Counters, Writers
+from a2c.run.counters import Counters
+from a2c.run.metrics import Writers
 
 CATCH = small_config(env={"id": "Catch"})
 NAP = 0.02
@@ -253,12 +255,12 @@ def test_the_nature_network_by_hand():
     second = 2 * (4 * 4 * 32 * 64) * 9 * 9
     third = 2 * (3 * 3 * 64 * 64) * 7 * 7
     dense = 2 * (7 * 7 * 64 * 512)
-    flops = [bench.layer_flops(layer) for layer in model.layers if hasattr(layer, "kernel")]
+    flops = [floor.layer_flops(layer) for layer in model.layers if hasattr(layer, "kernel")]
     assert flops[:4] == [first, second, third, dense]
     forward = first + second + third + dense + 2 * 512 * (6 + 1)
     assert sum(flops) == forward == 18_693_120
     # 5 steps are acted on, 6 are seen by the update, 5 of them learned from; the pixels need no gradient
-    assert 5 * bench.flops_per_step(model, Config()) == pytest.approx((5 + 6 + 2 * 5) * forward - 5 * first, rel=1e-12)
+    assert 5 * floor.flops_per_step(model, Config()) == pytest.approx((5 + 6 + 2 * 5) * forward - 5 * first, rel=1e-12)
 
 
 def test_no_first_layer_needs_the_gradient_of_its_inputs():
@@ -270,7 +272,7 @@ def test_no_first_layer_needs_the_gradient_of_its_inputs():
     for model, layers in ((joint, 1), (apart, 2)):
         forward = layers * first + heads
         wanted = (5 + 6 + 2 * 5) * forward - 5 * layers * first
-        assert 5 * bench.flops_per_step(model, Config()) == pytest.approx(wanted, rel=1e-12)
+        assert 5 * floor.flops_per_step(model, Config()) == pytest.approx(wanted, rel=1e-12)
 
 
 @pytest.mark.parametrize("model", [{"name": "small", "conv_layers": [[4, 4, 4], [8, 4, 2]]}, {"name": "nature"}])
@@ -282,7 +284,7 @@ def test_the_count_is_that_of_the_compiled_graphs(model):
     act = tf.function(algorithm.policy.model).get_concrete_function(tf.TensorSpec((b, 84, 84, 4), tf.uint8))
     update = tf.function(algorithm.learn.apply).get_concrete_function(algorithm.learn.signature)
     counted = t * graph_flops(act) + graph_flops(update)
-    assert bench.flops_per_step(algorithm.policy.model, config) == pytest.approx(counted / (t * b), rel=1e-12)
+    assert floor.flops_per_step(algorithm.policy.model, config) == pytest.approx(counted / (t * b), rel=1e-12)
 
 
 def graph_flops(function) -> int:
@@ -320,7 +322,7 @@ def test_matrices_are_multiplied_in_the_precision_of_the_run(monkeypatch, precis
 
     monkeypatch.setattr(tf.linalg, "matmul", look)
     start = time.perf_counter()
-    rate = bench.matrix_rate(precision)
+    rate = floor.matrix_rate(precision)
     assert set(seen) == {(dtype, (2048, 2048), (2048, 2048))}
     # more than half of the products took at least the median, all of them no more than the whole
     assert rate >= 3 * 2 * 2048**3 / (time.perf_counter() - start)

@@ -10,8 +10,9 @@ from conftest import press_ctrl_c
 from in_process import InProcess
 
 from a2c.analysis.arms import steps_done
-from a2c.analysis.compare import Request, compare_modes, compare_targets, compare_values
+from a2c.analysis.compare import compare_modes, compare_targets, compare_values
 from a2c.analysis.report import verdict
+from a2c.analysis.request import Request
 from a2c.analysis.targets import ALGORITHMS, CONFIGURATIONS, kind_of
 from a2c.cli import main
 from a2c.config import UserError, build_config, load_config

@@ -15,7 +15,7 @@ from a2c.analysis.jobs import run_jobs
 from a2c.config import UserError, build_config, dump_config
 from a2c.run.archive import write_archive
 from a2c.run.checkpoint import FORMAT
-from a2c.run.metrics import Counters
+from a2c.run.counters import Counters
 from a2c.run.training import train
 
 BANDIT = {

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from a2c.analysis import report
-from a2c.analysis.compare import Comparison, Tried, Why
+from a2c.analysis.compare import Comparison
 from a2c.analysis.convergence import Aggregate, ArmSummary, Contrast, Convergence, RunResult
+from a2c.analysis.lock_step import Tried, Why
 from a2c.analysis.numerics import Agreement, Difference, Distance, Where
 from a2c.analysis.statistics import paired_difference, paired_ratio
 from a2c.analysis.switches import SWITCHES

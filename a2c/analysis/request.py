@@ -1,0 +1,40 @@
+"""The options of a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from a2c.analysis.jobs import MACHINE, Place
+from a2c.analysis.statistics import MIN_SEEDS
+from a2c.config import Config, load_config
+from a2c.run.view import View
+
+FORCED = {"evaluation.episodes": 0, "logging.trackers": []}  # they cost time and do not affect the comparison
+
+
+@dataclass(frozen=True)
+class Request:
+    """The options of a comparison, whatever its kind."""
+
+    envs: tuple[str, ...] = ()
+    config: str | None = None
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    assignments: tuple[str, ...] = ()
+    seeds: int = MIN_SEEDS
+    first_seed: int = 0
+    threshold: float | None = None
+    updates: int = 50  # of the lock-step parts
+    jobs: int = 1  # processes at a time
+    place: Place = MACHINE  # where they run
+    folder: Path | None = None
+    view: View = field(default_factory=View)
+    tell: Callable[[str], None] = lambda text: None  # see `load_config`; told the same by every arm
+
+    def load(self, *, env: str | None = None, config: str | None = None, **overrides: Any) -> Config:
+        """A configuration with everything that only costs time switched off."""
+        values = {**self.overrides, **overrides, **FORCED}
+        config = self.config if config is None else config
+        return load_config(config=config, env_id=env, overrides=values, assignments=self.assignments, tell=self.tell)[0]
