@@ -74,6 +74,7 @@ def test_a_game_without_one_gets_the_recipe_of_a2c_and_a_toy_the_classic_one_and
         ("RoadRunner", "ppo", "ppo"),  # 18
         ("Qbert", "trpo", "trpo"),
         ("Enduro", "ppo", "enduro-ppo"),  # a preset of its own comes first
+        ("Enduro", "a2c", "enduro"),
         ("Seaquest", "ppo", "seaquest-ppo"),
         ("BeamRider-v4", "ppo", "beam_rider-ppo"),
         ("Pong", "ppo", "pong-ppo"),
