@@ -456,6 +456,7 @@ def test_a_run_keeps_its_own_algorithm(run_cli, tmp_path):
 
 def test_what_a_script_defines_is_known_by_the_name_of_its_file(monkeypatch):
     """Another process cannot import it from __main__."""
+    monkeypatch.setenv(extensions.TRUSTED, "__main__:Nothing")
     with pytest.raises(UserError, match="no other process can import what a notebook defines; put it into a file"):
         extensions.find_extension("__main__:Nothing", "algorithm")
     script = type(sys)("__main__")

@@ -71,7 +71,7 @@ def test_a_stopped_comparison_trains_what_is_missing_and_only_its_folder_is_take
         compare_values(first, text)
     second = Request(**request, folder=tmp_path / "out", place=InProcess())
     found = compare_values(second, text).convergence
-    labels = ["learning_rate=1e-3", "learning_rate=0.1"]
+    labels = ["learning_rate=0.001", "learning_rate=0.1"]
     assert [*first.place.names, *second.place.names] == [f"{label}, Bandit, seed 0" for label in labels]
     assert [summary.arm for summary in found.summaries] == labels
     assert [run.env_steps[-1] for run in found.runs] == [320] * 2
@@ -280,7 +280,7 @@ def test_values_and_runs_are_compared_and_a_folder_holds_one_comparison(tmp_path
     varied = run_cli(*vary, "--out", "a", cwd=tmp_path)
     assert (varied.returncode, varied.stderr) == (0, "")
     summaries = json.loads((tmp_path / "a/results.json").read_text())["convergence"]["summaries"]
-    assert [arm["arm"] for arm in summaries] == ["learning_rate=1e-3", "learning_rate=0.1"]
+    assert [arm["arm"] for arm in summaries] == ["learning_rate=0.001", "learning_rate=0.1"]
     runs = sorted(str(path.relative_to(tmp_path)) for path in (tmp_path / "a/runs").iterdir())
     again = run_cli("compare", *runs, "--out", "b", "--threshold", "0.1", cwd=tmp_path)
     assert (again.returncode, again.stderr) == (0, "")
