@@ -5,9 +5,9 @@
     python benchmarks/results.py report
     python benchmarks/results.py agents                         # runs/GAME-reference: the weights of PPO, seed 0
 
-`train` resumes what was stopped, skips what is kept with today's settings, and keeps docs/results/RUN.json of each
-finished run; it ends with 1 if a run was stopped or failed. The folders of the runs are runs/results/RUN. `report`
-needs only what was kept.
+`train` resumes what was stopped, removes what was begun with other settings, skips what is kept with today's, and keeps
+docs/results/RUN.json of each finished run; it ends with 1 if a run was stopped or failed. The folders of the runs are
+runs/results/RUN. `report` needs only what was kept.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from a2c.execution.machine import allowed_cores
 from a2c.games import atari_game, human_normalized
 from a2c.run.archive import write_archive
 from a2c.run.files import make_folders
+from a2c.run.lock import is_locked
 from a2c.show.style import colour, line, render
 
 HERE = Path(__file__).resolve().parents[1]
@@ -134,8 +135,11 @@ def train(run: Run) -> str:
         print(f"{run.name}: kept with other settings ({', '.join(keys)}), so it is trained anew", flush=True)
     folder = RUNS / run.name
     begun = folder / "config.yaml"
-    if begun.is_file() and run.differing(read_config_file(begun)):
-        shutil.rmtree(folder)  # it cannot be resumed with other settings
+    if begun.is_file() and (keys := run.differing(read_config_file(begun))):
+        print(f"{run.name}: {folder} was begun with other settings ({', '.join(keys)}), so it is removed", flush=True)
+        if is_locked(folder):
+            raise UnfinishedError(f"{run.name}: another process trains in {folder}; stop it first")
+        shutil.rmtree(folder)
     command = [sys.executable, "-m", "a2c", *run.words, "--run-dir", str(folder), "--auto-resume", "--quiet"]
     ended = subprocess.run(command, cwd=HERE, check=False).returncode
     if ended < 0 or ended > 128:  # by a signal

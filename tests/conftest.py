@@ -127,16 +127,21 @@ def heed_sigint() -> None:
 
 
 def press_ctrl_c(
-    command: Sequence[str], begun: Callable[[], bool], *, cwd: Path, timeout: float
+    command: Sequence[str],
+    begun: Callable[[], bool],
+    *,
+    cwd: Path,
+    timeout: float,
+    number: signal.Signals = signal.SIGINT,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command until `begun()`, send SIGINT, and wait for its end."""
+    """Run a command until `begun()`, send SIGINT or another signal, and wait for its end."""
     process = subprocess.Popen(
         command, cwd=cwd, preexec_fn=heed_sigint, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     while not begun():
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     output, errors = process.communicate(timeout=timeout)
     return subprocess.CompletedProcess(command, process.returncode, output, errors)
 

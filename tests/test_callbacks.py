@@ -10,9 +10,9 @@ from conftest import small_config
 from killing import assert_same_checkpoints, read_lines
 
 from a2c.config import UserError
-from a2c.run.callbacks import Callback, Moment, StopAt
+from a2c.run.callbacks import Callback, Callbacks, Moment, StopAt
 from a2c.run.checkpoint import read_checkpoint, step_files
-from a2c.run.counters import WINDOW
+from a2c.run.counters import WINDOW, Counters
 from a2c.run.training import train
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "patience.py"
@@ -149,6 +149,24 @@ def test_a_score_stops_a_run_once_a_hundred_games_average_it(run_dir):
     assert summary.stopped_by == "--stop-at -1"
     assert 100 <= summary.counters.episodes < 104
     assert train(config(total_env_steps=3_200), run_dir, resume=True, callbacks=[StopAt(1.1)]).stopped_by is None
+
+
+def test_metrics_are_read_back_only_if_a_callback_asks():
+    read = []
+
+    class Tensor:
+        def __float__(self):
+            read.append(self)
+            return 0.5
+
+    class Asks(Callback):
+        def on_update(self, moment):
+            assert dict(moment.metrics) == {"entropy": 0.5}
+
+    for callback, times in ((StopAt(1.0), 0), (Asks(), 1)):
+        told = Callbacks([callback], config(), Counters())
+        told.learned({"entropy": Tensor()})
+        assert (len(read), told.error) == (times, None)
 
 
 def test_a_score_is_reached_by_the_mean_of_a_hundred_games():

@@ -16,6 +16,7 @@ from a2c.config import (
     Config,
     UserError,
     all_keys,
+    dotted,
     dump_config,
     env_slug,
     load_config,
@@ -85,6 +86,14 @@ def test_a_game_without_one_gets_the_recipe_of_a2c_and_a_toy_the_classic_one_and
 )
 def test_an_environment_gets_the_algorithms_preset_for_its_kind(env_id, algorithm, preset):
     assert load_config(env_id=env_id, overrides={"algorithm.name": algorithm})[1] == preset
+
+
+def test_enduro_is_a2c_with_held_noise():
+    enduro, a2c = (dotted(dump_config(load_config(config=name)[0])) for name in ("enduro", "a2c"))
+    assert {key: value for key, value in enduro.items() if value != a2c[key]} == {
+        "env.id": "Enduro",
+        "algorithm.noise_hold": 16,
+    }
 
 
 @pytest.mark.parametrize(

@@ -192,6 +192,8 @@ def test_a_folder_of_runs_means_all_of_them(run_cli, tmp_path, breakout):
     (tmp_path / "links").mkdir()
     (tmp_path / "links" / "c").symlink_to(tmp_path / "b")
     assert find_runs(tmp_path / "links") == [tmp_path / "links" / "c"]
+    (tmp_path / "links" / "closed").mkdir(mode=0)  # which root can read all the same
+    assert find_runs(tmp_path / "links") == [tmp_path / "links" / "c"]
     done = run_cli("eval", tmp_path, breakout, "--episodes", "2", "--json", tmp_path / "e.json")
     assert done.returncode == 0, done.stderr
     results = json.loads((tmp_path / "e.json").read_text())

@@ -194,6 +194,13 @@ def test_an_exception_in_the_loop_leaves_what_repeats_it(run_dir):
         train(config, incident, resume=True)
 
 
+def test_an_exception_after_too_many_incidents_says_that_nothing_is_kept(run_dir):
+    for number in range(KEPT):
+        (run_dir / "incidents" / f"step-{number:012d}").mkdir(parents=True)
+    with pytest.raises(CrashError, match=f"what is needed to repeat it is not kept, since {KEPT} incidents are"):
+        train(sick_config("crash"), run_dir)
+
+
 # --- environments that cannot be played again ------------------------------------------------------------------------
 
 

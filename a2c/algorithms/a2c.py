@@ -39,6 +39,7 @@ class A2C(Algorithm):
 
     One gradient step per rollout on policy_loss + c_v value_loss - c_e entropy, with GAE advantages (lambda = 1:
     n-step returns). The forward pass is repeated on the stored observations: no activations are kept between steps.
+    Its arguments are not those of `Algorithm`, because A3C makes one for each actor.
 
     Args:
         config: the algorithm's section.

@@ -47,6 +47,7 @@ class DQN(Algorithm):
         section = self.config = cast(DQNSection, config.algorithm)
         self.objective, self.parts = Objective.of(config), parts_of(config)
         check_batch(section.batch_size, self.parts)
+        optimizer = build_optimizer(config.optimizer, total_steps=total_gradient_steps(config, section))
         policy = self.policy = self.build_policy(config, space, num_actions)
         self.target = self.build_policy(config, space, num_actions).model  # it becomes a copy of the policy's
         self.memory = replay_of(
@@ -58,7 +59,6 @@ class DQN(Algorithm):
         )
         self.total_updates = config.total_updates
         self.sample_seed = stream_seed(config.seed, "samples")
-        optimizer = build_optimizer(config.optimizer, total_steps=total_gradient_steps(config, section))
         policy.epsilon.assign(self._epsilon(0))
         trained = policy.model if section.duelling else keras.Model(policy.model.input, policy.model.outputs[0])
         self.learn = GradientStep(

@@ -51,7 +51,10 @@ class Step(Protocol):
         ...
 
     def gradients(self, batch: Batch, tap: Tap = untapped) -> tuple[list[tf.Tensor], Any]:
-        """What the step would apply, without applying it, and how it was found; `tap` sees its stages."""
+        """The gradients before they are clipped, or the whole step before a line search, and how they were found.
+
+        Nothing is applied.
+        """
         ...
 
     def is_finite(self, metrics: Metrics) -> bool:

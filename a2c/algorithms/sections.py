@@ -334,7 +334,7 @@ class SACSection(ReplaySection):
     TITLE = "SAC, soft actor-critic, for discrete actions (Christodoulou 2019, arXiv 1910.07207)"
     METRICS = (
         Metric("policy_loss", "policy loss", form="+.4f"),
-        Metric("critic_loss", "squared errors of both critics, summed"),
+        Metric("critic_loss", "mean squared errors of both critics, added"),
         Metric("entropy", "entropy (nats)", form=".3f"),
         Metric("temperature", "temperature", "exploration", ".2g"),
         Metric("q_value", "mean Q of the actions taken", form="+.3f"),

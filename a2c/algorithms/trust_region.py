@@ -1,4 +1,4 @@
-"""Natural gradient steps of a policy inside a trust region: pure functions of vectors.
+"""Natural gradient steps of a policy inside a trust region: pure functions.
 
 P = number of weights of the policy's network, T = rollout_length, B = num_envs, A = num_actions.
 """

@@ -210,7 +210,7 @@ def _spaced(lines: list[dict[str, Any]], spacing: Fraction) -> Iterator[dict[str
 def _result(run: Run, lines: list[dict[str, Any]], threshold: float | None, spacing: Fraction) -> RunResult:
     curve = [line for line in lines if line["episode_return_mean"] is not None]
     if not curve:
-        raise UserError(f"No game has ended in {run.folder} in the steps that all runs have; train all of them longer.")
+        raise UserError(f"{run.folder} has no return in the steps that all runs have; train the shorter ones longer.")
     reached = next((line for line in _spaced(curve, spacing) if _reaches(line, threshold)), None)
     return RunResult(
         arm=run.arm,

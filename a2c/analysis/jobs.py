@@ -130,7 +130,7 @@ def _run(jobs: Sequence[Job], workers: int, folder: Path, place: Place, on_tick:
     done = len(jobs) - len(waiting)
     running: list[tuple[Job, Process]] = []
     asked: list[int] = []
-    # the default handler would leave jobs running; an exception in a handler could leave a lock of the display taken
+    # the handler before would leave jobs running, or raise, which could leave a lock of the display taken
     before = signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
     try:
         on_tick(done)

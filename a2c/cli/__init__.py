@@ -15,7 +15,7 @@ from typer.exceptions import TyperException
 
 from a2c import __version__
 from a2c.cli import examining, judging, showing, training, tuning
-from a2c.cli.console import drop_output, fail, out
+from a2c.cli.console import TerminatedError, drop_output, fail, out
 from a2c.config import UserError, nearest_key
 
 app = typer.Typer(
@@ -49,6 +49,8 @@ def main() -> None:
         fail(f"{_plain(message).rstrip('.')}{_setting_for(error)}; see `{_command(error)} --help`.")
     except (typer.Abort, KeyboardInterrupt):
         sys.exit(130)
+    except TerminatedError as error:
+        sys.exit(128 + error.signal)
     except BrokenPipeError:
         # the reader of our output has closed the pipe: not an error
         drop_output()
@@ -60,7 +62,7 @@ def main() -> None:
 
 
 def _leave(number: int, _: FrameType | None) -> None:
-    sys.exit(128 + number)
+    raise TerminatedError(number)
 
 
 # messages of libraries, and ours

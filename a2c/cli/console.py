@@ -64,12 +64,20 @@ def say(*lines: str) -> None:
         out.print(printable(line), markup=False, soft_wrap=True)
 
 
+class TerminatedError(BaseException):
+    """SIGTERM has come. It is no Exception, as KeyboardInterrupt is none: nothing but `main` may stop it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.signal = number
+
+
 @contextmanager
 def continuing(command: str = "The same command") -> Iterator[None]:
     """If the block is stopped, say which command continues it."""
     try:
         yield
-    except (KeyboardInterrupt, SystemExit, typer.Exit):
+    except (KeyboardInterrupt, TerminatedError, SystemExit, typer.Exit):
         say(f"Stopped. {command} continues with what is missing.")
         raise
 

@@ -211,8 +211,9 @@ def _run(config: Config, run_dir: Path, headline: str, *, stop_at: float | None,
     progress.announce()
     training = fast("a2c.run.training")
     stop = None if stop_at is None else fast("a2c.run.callbacks").StopAt(stop_at)
-    called = [] if stop is None else [stop]
-    summary = training.train(config, run_dir, callbacks=called, progress=progress, warn=warn, **how)
+    summary = training.train(
+        config, run_dir, callbacks=[] if stop is None else [stop], progress=progress, warn=warn, **how
+    )
     if summary.signal in (signal.SIGHUP, signal.SIGPIPE):
         drop_output()  # nobody can read it any more
     if not quiet and summary.is_chief:

@@ -135,7 +135,10 @@ def dotted(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:
-    """Split `section.key=value`; the value is read as YAML: `1e-3` is a number, `true` a bool, `[64, 64]` a list."""
+    """Split `section.key=value`; the value is read as YAML: `true` is a bool, `[64, 64]` a list.
+
+    `1e-3` is a text in YAML, which becomes a number if the setting is one; an argument of a wrapper needs `1.0e-3`.
+    """
     key, separator, raw = text.partition("=")
     key = key.strip()
     if not separator or not key:

@@ -114,7 +114,7 @@ def read_run_config(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def bring_up_to_date(values: dict[str, Any]) -> None:
-    """Write what an older run left unsaid: no FIRE after a lost life, and the short id, which sets no other key."""
+    """Bring an older run's values up to date: no FIRE after a lost life if it says nothing, and the short id."""
     if isinstance(env := values.get("env"), dict):
         env.setdefault("fire_on_life_loss", False)
         if isinstance(env.get("id"), str):

@@ -1,6 +1,6 @@
 """Read YAML of plain scalars, lists and mappings within limits: a few lines with aliases can expand beyond the memory.
 
-A key that is given twice is an error. Unlike YAML 1.1, 010 and 1:30 are not read as 8 and 90, and 1e-3 is a number.
+A key that is given twice is an error, and 010 and 1:30 are not read as 8 and 90.
 """
 
 from __future__ import annotations
@@ -110,7 +110,4 @@ _Loader.yaml_implicit_resolvers = {
 }
 _Loader.add_implicit_resolver(
     _INT, re.compile(r"[-+]?(0|[1-9][0-9_]*|0x[0-9a-fA-F_]+|0b[01_]+)$"), list("-+0123456789")
-)
-_Loader.add_implicit_resolver(
-    _FLOAT, re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$"), list("-+.0123456789")
 )

@@ -146,7 +146,7 @@ def make_simulator(config: EnvConfig, *, core: int | None = None) -> Simulator:
 
 def _scalar_envs(config: EnvConfig, *, filmed: bool = False) -> ScalarEnvs:
     """Gymnasium's environments, stepped one by one."""
-    from a2c.envs.gymnasium import atari_envs, registered_envs  # here too
+    from a2c.envs.gymnasium import atari_envs, registered_envs  # here for the same reason
 
     game = atari_game(config.id)
     return registered_envs(config, filmed=filmed) if game is None else atari_envs(config, game, filmed=filmed)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,12 +30,7 @@ class Moment:
     return_mean: float | None  # raw scores of the last 100 training games, None before the first
     length_mean: float | None  # agent steps of the same
     games_in_mean: int  # at most 100
-    tensors: Mapping[str, Any] = field(repr=False)  # scalars that the last update reports
-
-    @property
-    def metrics(self) -> dict[str, float]:
-        """Of the last update; empty before the first of this session. Each is read back only here."""
-        return {name: float(value) for name, value in self.tensors.items()}
+    metrics: Mapping[str, float]  # of the last update; empty before the first of this session
 
 
 class Callback:
@@ -72,7 +67,7 @@ class StopAt(Callback):
         self.score = score
 
     def on_update(self, moment: Moment) -> Answer:
-        """Stop."""
+        """Stop once `is_reached`."""
         return not self.is_reached(moment.return_mean, moment.games_in_mean)
 
     def is_reached(self, return_mean: float | None, games: int) -> bool:
@@ -81,6 +76,22 @@ class StopAt(Callback):
 
     def __str__(self) -> str:
         return f"--stop-at {self.score:g}"
+
+
+class _Read(Mapping[str, float]):
+    """Scalar tensors as numbers, each read back when a callback asks for it."""
+
+    def __init__(self, tensors: Mapping[str, Any]) -> None:
+        self._tensors = tensors
+
+    def __getitem__(self, name: str) -> float:
+        return float(self._tensors[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
 
 
 class Callbacks:
@@ -108,13 +119,13 @@ class Callbacks:
         self._callbacks = callbacks
         self._config = config
         self._counters = counters
-        self._metrics: Mapping[str, Any] = {}
+        self._metrics: Mapping[str, float] = {}
         self._save = False
 
     def learned(self, metrics: Mapping[str, Any]) -> None:
         """Tell of an update, and of the scalar tensors that it reports."""
         if self._callbacks:
-            self._metrics = metrics
+            self._metrics = _Read(metrics)
             self.tell("on_update")
 
     def tell(self, event: str, *values: Any) -> None:
@@ -154,7 +165,7 @@ class Callbacks:
             return_mean=counters.return_mean,
             length_mean=counters.length_mean,
             games_in_mean=len(counters.returns),
-            tensors=self._metrics,
+            metrics=self._metrics,
         )
 
 

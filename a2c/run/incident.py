@@ -73,9 +73,8 @@ class Incidents:
         if update.gradient_steps:
             what += f" beyond its gradient step {update.gradient_steps:,}"
         if self.config.optimizer.on_nan == "stop":
-            where = f"is in {saved}" if saved else f"is not kept, since {KEPT} incidents are"
             raise UserError(
-                f"{what}; its batch {where}, and the last checkpoint is as it was. Try a smaller "
+                f"{what}; its batch {_place(saved)}, and the last checkpoint is as it was. Try a smaller "
                 f"optimizer.learning_rate, or leave such updates out with `{self._resume} --on-nan skip`."
             )
         if self.counters.skipped_in_a_row == SKIPPED_IN_A_ROW:
@@ -108,8 +107,7 @@ class Incidents:
         try:
             rollout = self.collector.latest
             learned_from = {} if rollout is None else {f"rollout/{name}": x for name, x in rollout.arrays().items()}
-            saved = self._save(learned_from, error=error)
-            where = f"is in {saved}" if saved else f"is not kept, since {KEPT} incidents are"
+            where = _place(self._save(learned_from, error=error))
         except OSError as unwritable:
             where = f"could not be written ({unwritable.strerror})"
         raise CrashError(
@@ -121,7 +119,10 @@ class Incidents:
     def _save(
         self, learned_from: dict[str, np.ndarray], *, stage: str | None = None, error: Exception | None = None
     ) -> Path | None:
-        """Make the folder of this incident, unless there are KEPT already; of other workers, the chief does."""
+        """Make the folder of this incident and return it; None if there are KEPT already.
+
+        Workers other than the chief return the folder of all.
+        """
         folder = self.run_dir / "incidents" / f"step-{self.counters.env_steps:012d}"
         if not self.replicas.is_chief:
             return folder.parent
@@ -143,6 +144,10 @@ class Incidents:
         if learned_from:
             write_archive(folder / "update.npz", {**learned_from, **learned_arrays(self.algorithm)}, below=self.run_dir)
         return folder
+
+
+def _place(saved: Path | None) -> str:
+    return f"is in {saved}" if saved else f"is not kept, since {KEPT} incidents are"
 
 
 def nonfinite_stage(step: Step, batch: Batch) -> str:

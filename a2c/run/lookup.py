@@ -60,6 +60,13 @@ def run_folder(checkpoint: Path) -> Path:
     return folder.parent if folder.name == "checkpoints" else folder
 
 
+def _holds_checkpoints(folder: Path) -> bool:
+    try:
+        return bool(step_files(folder / "checkpoints")) or is_regular(folder / "checkpoints" / BEST)
+    except PermissionError:
+        return False
+
+
 def find_runs(path: Path) -> list[Path]:
     """The runs at `path`: a checkpoint or a run folder itself, else every run folder below it, sorted.
 
@@ -69,8 +76,7 @@ def find_runs(path: Path) -> list[Path]:
     if not path.is_dir() or (path / "checkpoints").is_dir():
         return [path]
     below = (Path(at, name) for at, names, _ in os.walk(path) for name in names)  # a run may be a link
-    found = (run for run in below if step_files(run / "checkpoints") or is_regular(run / "checkpoints" / BEST))
-    runs = sorted(run for run in found if run.parent.name != "incidents")
+    runs = sorted(run for run in below if run.parent.name != "incidents" and _holds_checkpoints(run))
     if not runs:
         raise UserError(f"{path} holds no run (a folder with checkpoints/step-*.npz); name a run or a checkpoint.")
     return runs

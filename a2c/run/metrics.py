@@ -20,7 +20,9 @@ from a2c.run.counters import Counters
 from a2c.run.files import make_folders, reopen, replacing, write_atomically
 from a2c.run.follower import Follower, followed, game_file
 from a2c.run.logs import finite, parsed
-from a2c.run.tensorboard import EVALUATION, LARGEST, TensorBoardWriter
+from a2c.run.tensorboard import EVALUATION, TensorBoardWriter
+
+LARGEST = 2**32  # bytes of a file of earlier sessions
 
 
 @dataclass(frozen=True)

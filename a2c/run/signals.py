@@ -17,7 +17,7 @@ class StoppedError(Exception):
 class StopSignal:
     """While entered, SIGINT, SIGTERM and SIGHUP ask the loop to stop after the current update.
 
-    A second SIGTERM ends the process at once, in case the loop hangs, and the others have their usual effect. A SIGHUP
+    After it, SIGTERM ends the process at once, in case the loop hangs, and the others have their usual effect. A SIGHUP
     that is ignored stays ignored, for `nohup`.
     """
 

@@ -39,8 +39,8 @@ def write_page(runs: Sequence[Run], target: Path | None = None) -> Path:
 
     Args:
         runs: one or more.
-        target: of the page. Default: report.html in the folder of one run, and for several in the current folder;
-            links in it are not followed.
+        target: of the page. Default: report.html in the folder of one run, for several in the current folder, written
+            without following links.
 
     Raises:
         UserError: if the file cannot be written.

@@ -12,7 +12,7 @@ from a2c.algorithms.algorithm import build_algorithm
 from a2c.algorithms.dqn import DQN
 from a2c.algorithms.losses import duelling_q_values, huber_loss
 from a2c.algorithms.off_policy import total_gradient_steps
-from a2c.algorithms.policy import draw_epsilon_greedily
+from a2c.algorithms.policy import QPolicy, draw_epsilon_greedily
 from a2c.analysis import numerics
 from a2c.config import Config, UserError, load_config
 from a2c.evaluation.evaluate import evaluate
@@ -42,6 +42,18 @@ def dqn(mode: str = "graph", **algorithm: Any) -> DQN:
         scale = 0.3 if variable.path.endswith("bias") else 1.5 / np.sqrt(np.prod(variable.shape[:-1]))
         variable.assign((scale * rng.normal(size=variable.shape)).astype(np.float32))
     return built
+
+
+def test_the_target_has_the_form_of_a_policy_of_ones_own():
+    class Wide(DQN):
+        @staticmethod
+        def build_policy(config: Config, *spaces: Any) -> QPolicy:
+            wide = config.model.model_copy(update={"hidden_sizes": (20,)})
+            return DQN.build_policy(config.model_copy(update={"model": wide}), *spaces)
+
+    built = Wide.build(settings(), VECTORS, A)
+    assert built.target.layers[1].units == 20
+    assert [v.shape for v in built.target.variables] == [v.shape for v in built.policy.model.variables]
 
 
 def weights_of(model: Any) -> dict[str, np.ndarray]:

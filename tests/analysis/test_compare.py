@@ -1,6 +1,7 @@
 """`a2c compare` as a user meets it: its jobs in this process first, then real processes and real signals."""
 
 import json
+import signal
 import sys
 from pathlib import Path
 
@@ -71,7 +72,7 @@ def test_a_stopped_comparison_trains_what_is_missing_and_only_its_folder_is_take
         compare_values(first, text)
     second = Request(**request, folder=tmp_path / "out", place=InProcess())
     found = compare_values(second, text).convergence
-    labels = ["learning_rate=0.001", "learning_rate=0.1"]
+    labels = ["learning_rate=1e-3", "learning_rate=0.1"]
     assert [*first.place.names, *second.place.names] == [f"{label}, Bandit, seed 0" for label in labels]
     assert [summary.arm for summary in found.summaries] == labels
     assert [run.env_steps[-1] for run in found.runs] == [320] * 2
@@ -252,14 +253,16 @@ def test_where_and_growth_alone(tmp_path, tiny, run_cli):
 
 
 @pytest.mark.integration
-def test_a_stopped_comparison_resumes_with_what_is_missing(tmp_path, run_cli):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_comparison_resumes_with_what_is_missing(tmp_path, run_cli, number):
     """Eager against graph on Catch; stopped in the second run, when the first was finished."""
     catch = ["--eager", "--only", "convergence", "--seeds", "1", "--steps", "4000", "--jobs", "1", "--out", "out"]
     quick = ["--set", "logging.every_updates=1", "--set", "env.num_envs=4"]
     command = [sys.executable, "-m", "a2c", "compare", *catch, *quick]
     runs = tmp_path / "out/runs"
-    stopped = press_ctrl_c(command, lambda: steps_done(runs / "graph-fast-s0") > 0, cwd=tmp_path, timeout=120)
-    assert stopped.returncode == 130
+    begun = lambda: steps_done(runs / "graph-fast-s0") > 0  # noqa: E731
+    stopped = press_ctrl_c(command, begun, cwd=tmp_path, timeout=120, number=number)
+    assert stopped.returncode == 128 + number
     assert "Stopped. The same command continues with what is missing." in stopped.stdout
     before = (runs / "graph-fast-s0/metrics.jsonl").read_bytes()
     assert 0 < steps_done(runs / "graph-fast-s0") < 4000
@@ -280,7 +283,7 @@ def test_values_and_runs_are_compared_and_a_folder_holds_one_comparison(tmp_path
     varied = run_cli(*vary, "--out", "a", cwd=tmp_path)
     assert (varied.returncode, varied.stderr) == (0, "")
     summaries = json.loads((tmp_path / "a/results.json").read_text())["convergence"]["summaries"]
-    assert [arm["arm"] for arm in summaries] == ["learning_rate=0.001", "learning_rate=0.1"]
+    assert [arm["arm"] for arm in summaries] == ["learning_rate=1e-3", "learning_rate=0.1"]
     runs = sorted(str(path.relative_to(tmp_path)) for path in (tmp_path / "a/runs").iterdir())
     again = run_cli("compare", *runs, "--out", "b", "--threshold", "0.1", cwd=tmp_path)
     assert (again.returncode, again.stderr) == (0, "")

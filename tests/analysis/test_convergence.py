@@ -155,7 +155,7 @@ def test_only_the_budget_that_all_runs_have_is_compared(tmp_path):
 def test_a_run_without_a_line_in_the_budget_is_named(tmp_path):
     long = Run("a", "Catch", 0, made_run(tmp_path / "a", [0.0, 8.0], every=1_000))
     short = Run("b", "Catch", 0, made_run(tmp_path / "b", [0.0, 2.0]))
-    with pytest.raises(UserError, match=r"No game has ended in .*/a in the steps that all runs have"):
+    with pytest.raises(UserError, match=r"/a has no return in the steps that all runs have"):
         convergence.converge([long, short], {"Catch": 5.0}, cut=True)
 
 
