@@ -213,7 +213,7 @@ def test_a_folder_of_other_settings_is_removed_and_one_of_todays_is_resumed(
     (results.KEPT / f"{run.name}.json").unlink()
     folder = results.RUNS / run.name
     folder.mkdir(parents=True)
-    (folder / "config.yaml").write_text(json.dumps(settings))
+    (folder / "config.yaml").write_text(yaml.safe_dump(settings))
     trainer(monkeypatch, tmp_path, "exit 2")
     with pytest.raises(results.UnfinishedError):
         results.train(run)
