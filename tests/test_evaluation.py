@@ -189,11 +189,6 @@ def test_a_folder_of_runs_means_all_of_them(run_cli, tmp_path, breakout):
     (tmp_path / "deep" / "checkpoints").mkdir()  # with nothing in it
     assert find_runs(tmp_path) == [tmp_path / "b", tmp_path / "deep" / "er" / "a"]
     assert find_runs(tmp_path / "b") == [tmp_path / "b"]
-    (tmp_path / "links").mkdir()
-    (tmp_path / "links" / "c").symlink_to(tmp_path / "b")
-    assert find_runs(tmp_path / "links") == [tmp_path / "links" / "c"]
-    (tmp_path / "links" / "closed").mkdir(mode=0)  # which root can read all the same
-    assert find_runs(tmp_path / "links") == [tmp_path / "links" / "c"]
     done = run_cli("eval", tmp_path, breakout, "--episodes", "2", "--json", tmp_path / "e.json")
     assert done.returncode == 0, done.stderr
     results = json.loads((tmp_path / "e.json").read_text())
@@ -230,6 +225,13 @@ def test_a_run_whose_environment_is_not_installed_is_passed_over_too(run_cli, tm
     assert "There is no environment 'Own-v0'" in done.stderr
     assert "other is skipped" in " ".join(done.stderr.split())
     assert "Catch" in done.stdout
+
+
+def test_a_folder_of_runs_holds_linked_runs_and_may_hold_closed_folders(tmp_path, breakout):
+    (tmp_path / "linked").symlink_to(breakout)
+    assert find_runs(tmp_path) == [tmp_path / "linked"]
+    (tmp_path / "closed").mkdir(mode=0)  # which root can read all the same
+    assert find_runs(tmp_path) == [tmp_path / "linked"]
 
 
 def test_a_folder_of_runs_holds_those_of_which_only_the_best_is_left(tmp_path, breakout):
