@@ -13,6 +13,7 @@ from io import BufferedReader
 from pathlib import Path
 
 LARGEST_TEXT = 64 * 2**20  # bytes of a JSON file that is read whole
+LARGEST_OWN = 2**32  # bytes of a file that earlier sessions of the same run wrote
 LONGEST_LINE = 2**20  # bytes; an evaluation of 10,000 games takes a third of it
 
 

@@ -136,9 +136,9 @@ def train(run: Run) -> str:
     folder = RUNS / run.name
     begun = folder / "config.yaml"
     if begun.is_file() and (keys := run.differing(read_config_file(begun))):
-        print(f"{run.name}: {folder} was begun with other settings ({', '.join(keys)}), so it is removed", flush=True)
         if is_locked(folder):
             raise UnfinishedError(f"{run.name}: another process trains in {folder}; stop it first")
+        print(f"{run.name}: {folder} was begun with other settings ({', '.join(keys)}), so it is removed", flush=True)
         shutil.rmtree(folder)
     command = [sys.executable, "-m", "a2c", *run.words, "--run-dir", str(folder), "--auto-resume", "--quiet"]
     ended = subprocess.run(command, cwd=HERE, check=False).returncode

@@ -15,14 +15,12 @@ import numpy as np
 
 from a2c.algorithms.section import AlgorithmSection, Metric
 from a2c.config import Config
-from a2c.reading import is_regular, read_lines
+from a2c.reading import LARGEST_OWN, is_regular, read_lines
 from a2c.run.counters import Counters
 from a2c.run.files import make_folders, reopen, replacing, write_atomically
 from a2c.run.follower import Follower, followed, game_file
 from a2c.run.logs import finite, parsed
 from a2c.run.tensorboard import EVALUATION, TensorBoardWriter
-
-LARGEST = 2**32  # bytes of a file of earlier sessions
 
 
 @dataclass(frozen=True)
@@ -198,7 +196,7 @@ class Writers:
 def _lines(path: Path) -> Iterator[bytes]:
     """The complete lines of a regular file; a pipe or a link in its place is not read."""
     if is_regular(path, links=False):
-        yield from (line for line in read_lines(path, LARGEST, links=False) if line.endswith(b"\n"))
+        yield from (line for line in read_lines(path, LARGEST_OWN, links=False) if line.endswith(b"\n"))
 
 
 def _env_steps(line: bytes) -> float:

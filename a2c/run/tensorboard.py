@@ -15,11 +15,10 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from a2c.config import Config, dotted, dump_config
-from a2c.reading import is_regular, open_regular
+from a2c.reading import LARGEST_OWN, is_regular, open_regular
 from a2c.run.files import create, remove, replacing
 
 _EVENTS = "events.out.tfevents"
-LARGEST = 2**32  # bytes of a file of earlier sessions
 LARGEST_EVENT = 2**26  # bytes
 EVALUATION = "evaluation"  # the group of whole games played beside training
 # the columns beside the configuration in TensorBoard's table of runs
@@ -97,7 +96,7 @@ def _next_event_file(folder: Path, before: list[Path]) -> Path:
 def _cut_events(file: Path, env_steps: int, evaluated: int, event_class: Any) -> None:
     """Cut an event file after the last event to keep; remove it if there is none."""
     kept = 0
-    with open_regular(file, LARGEST, links=False) as stream:
+    with open_regular(file, LARGEST_OWN, links=False) as stream:
         size, whole = stream.seek(0, os.SEEK_END), stream.seek(0)
         while (record := _read_record(stream, size)) is not None:
             try:

@@ -260,8 +260,9 @@ def test_a_stopped_comparison_resumes_with_what_is_missing(tmp_path, run_cli, nu
     quick = ["--set", "logging.every_updates=1", "--set", "env.num_envs=4"]
     command = [sys.executable, "-m", "a2c", "compare", *catch, *quick]
     runs = tmp_path / "out/runs"
-    begun = lambda: steps_done(runs / "graph-fast-s0") > 0  # noqa: E731
-    stopped = press_ctrl_c(command, begun, cwd=tmp_path, timeout=120, number=number)
+    stopped = press_ctrl_c(
+        command, lambda: steps_done(runs / "graph-fast-s0") > 0, cwd=tmp_path, timeout=120, number=number
+    )
     assert stopped.returncode == 128 + number
     assert "Stopped. The same command continues with what is missing." in stopped.stdout
     before = (runs / "graph-fast-s0/metrics.jsonl").read_bytes()
