@@ -159,8 +159,9 @@ def assert_ends_as_undisturbed(
 @pytest.mark.parametrize("kind", [signal.SIGKILL, signal.SIGTERM])
 def test_the_end_of_a_worker_is_heard_while_the_chief_plays_an_evaluation(tmp_path, kind):
     """Else the chief would play for minutes on, deaf, and the other would wait for it, as deaf."""
-    long = {"episodes": 200_000, "every_env_steps": 3_000}  # minutes
-    settings = write_settings(tmp_path, "run", catch(4, env_steps=1_000_000, evaluation=long))
+    pong = {"id": "Pong", "num_envs": 4}
+    long = {"episodes": 1_000, "every_env_steps": 3_000}  # minutes
+    settings = write_settings(tmp_path, "run", catch(4, env_steps=1_000_000, env=pong, evaluation=long))
     metrics = tmp_path / "run" / "metrics.jsonl"
     with some_hosts(2) as hosts, session(hosts, [settings] * 2) as workers:
         wait_for_steps(workers, metrics, 2_900)
