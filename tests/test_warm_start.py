@@ -95,7 +95,7 @@ def test_a_network_that_does_not_fit_is_refused_before_anything_is_written(first
         "more": {"model": {"separate_value": True}},
         "game": {"env": {"id": "Pong"}},
     }.items():
-        with pytest.raises(UserError, match=r"\(Catch\) is another than this run's: its array \d+ is ") as error:
+        with pytest.raises(UserError, match=r"\(a2c, Catch\) is another than this run's: its array \d+ is ") as error:
             train(config(**sections), tmp_path / name, init_from=first)
         assert "leave --init-from out" in str(error.value)
         assert not (tmp_path / name).exists()

@@ -37,7 +37,8 @@ class DQN(Algorithm):
     """Mnih et al. 2015: the loss is Huber's of y - Q(s, a), with y = r + gamma max_a' Q_target(s', a').
 
     Each rollout is added to the replay; then come `gradient_steps` steps on transitions drawn from it. Epsilon for the
-    next rollout is set after each update, and saved, so that a resumed run explores alike.
+    next rollout is set after each update, and saved, so that a resumed run explores alike. A variant overrides
+    `targets`, or `_loss`, whose metric `td_errors` [1, N] gives the priorities of what was drawn.
     """
 
     policy: QPolicy

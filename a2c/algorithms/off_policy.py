@@ -49,9 +49,16 @@ def transitions(samples: Samples, objective: Objective, *, beta: float = 0.0) ->
 
 
 def n_step_targets(batch: Transitions, values: tf.Tensor) -> tf.Tensor:
-    """The n-step return [1, N] of each transition, with `values` [N] of the observations after it."""
-    final_values = tf.repeat(values[None], batch.rewards.shape[0], axis=0)
-    return n_step_returns(batch.rewards, batch.discounts, batch.ends, final_values, values)[:1]
+    """The n-step returns [1, N, *K] of the transitions, with `values` [N, *K] of the observations after them.
+
+    K is empty if each transition has one value, and has the number of atoms or quantiles if it has a distribution.
+    """
+    per_transition = values.shape[1:].num_elements()
+    rows = (batch.rewards, batch.discounts, batch.ends)
+    rewards, discounts, ends = (tf.repeat(each, per_transition, axis=1) for each in rows)
+    flat = tf.reshape(values, [-1])
+    final_values = tf.repeat(flat[None], batch.rewards.shape[0], axis=0)
+    return tf.reshape(n_step_returns(rewards, discounts, ends, final_values, flat)[0], [1, *values.shape])
 
 
 def transitions_spec(number: int, n_step: int, observation: tuple[int, ...], dtype: Any) -> Transitions:

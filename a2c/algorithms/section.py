@@ -68,6 +68,14 @@ class AlgorithmSection(Section):
         """Rollouts of all environments in one update."""
         return 1
 
+    def outputs(self, num_actions: int) -> int:
+        """Outputs of the first head of its network.
+
+        Args:
+            num_actions: A.
+        """
+        return num_actions
+
     def passes(self, num_envs: int) -> float:
         """Forward and backward passes through the network per agent step in an update; `a2c bench` counts them.
 

@@ -14,12 +14,14 @@ import typer
 from typer.exceptions import TyperException
 
 from a2c import __version__
+from a2c.algorithms.sections import SECTIONS
 from a2c.cli import examining, judging, showing, training, tuning
 from a2c.cli.console import TerminatedError, drop_output, fail, out
 from a2c.config import UserError, nearest_key
 
+_NAMES = [section.TITLE.partition(",")[0] for section in SECTIONS.values()]
 app = typer.Typer(
-    help="Train, evaluate and compare reinforcement-learning agents (A2C, PPO, A3C, TRPO, DQN, SAC) on Atari games.",
+    help=f"Train, evaluate and compare reinforcement-learning agents ({', '.join(_NAMES)}) on Atari games.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

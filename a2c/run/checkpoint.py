@@ -182,9 +182,10 @@ class Checkpoints:
         if here != there:
             first, (own, other) = next((i, pair) for i, pair in enumerate(zip_longest(here, there)) if len({*pair}) > 1)
             raise UserError(
-                f"The network of {saved.path} ({saved.config.env.id}) is another than this run's: its array {first} is "
-                f"{other or 'absent'}, not {own or 'absent'}; give the same --env, model.* and env.* settings, "
-                "as with --config and its config.yaml, or leave --init-from out."
+                f"The network of {saved.path} ({saved.config.algorithm.name}, {saved.config.env.id}) is another than "
+                f"this run's: its array {first} is {other or 'absent'}, not {own or 'absent'}; give the same --env, "
+                "--algorithm, model.* and env.* settings, as with --config and its config.yaml, or leave "
+                "--init-from out."
             )
         _assign(network, saved, "model")
         _check_weights(saved)
@@ -251,7 +252,7 @@ def check_network(saved: Saved, observation_space: Any, num_actions: int) -> Non
     """
     if is_extension(saved.config.algorithm.name):
         return
-    wanted = weight_shapes(saved.config.model, observation_space, num_actions)
+    wanted = weight_shapes(saved.config.model, observation_space, saved.config.algorithm.outputs(num_actions))
     if wanted != [array.shape for array in saved.group("model").values()]:
         raise _misfit(saved, "model", len(wanted))
 

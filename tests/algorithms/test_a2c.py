@@ -7,6 +7,7 @@ import tensorflow as tf
 from conftest import GAMMA, VECTORS, A, B, T, make_rollout, make_trajectory, run_config
 from gymnasium.spaces import Box
 from numpy_reference import NumpyA2C, NumpyNetwork, gae
+from updates import set_weights, weights_of
 
 from a2c.algorithms.a2c import A2C, Trajectory
 from a2c.algorithms.algorithm import build_algorithm
@@ -19,14 +20,6 @@ from a2c.networks.model import build_model
 from a2c.networks.optimizer import build_optimizer
 
 pytestmark = pytest.mark.usefixtures("exact_numerics")
-
-
-def set_weights(model: keras.Model, seed: int = 7) -> None:
-    """Weights of a policy that prefers something and biases that are not zero: fresh ones hide mistakes."""
-    rng = np.random.default_rng(seed)
-    for variable in model.trainable_variables:
-        scale = 0.1 if variable.path.endswith("bias") else 1 / np.sqrt(np.prod(variable.shape[:-1]))
-        variable.assign((scale * rng.normal(size=variable.shape)).astype(np.float32))
 
 
 def a2c_on(model: keras.Model, algorithm: A2CSection, optimizer, num_envs: int = B, *, mode: str, **options) -> A2C:
@@ -48,10 +41,6 @@ def mlp_a2c(algorithm: A2CSection, optimizer, *, max_grad_norm: float, mode: str
     return a2c_on(model, algorithm, optimizer, max_grad_norm=max_grad_norm, mode=mode)
 
 
-def weights_of(a2c: A2C) -> dict[str, np.ndarray]:
-    return {v.path: v.numpy().copy() for v in a2c.policy.model.trainable_variables}
-
-
 def algorithm_config(**changes) -> A2CSection:
     return A2CSection(rollout_length=T, gamma=GAMMA, value_loss_coef=0.4, entropy_coef=0.05, **changes)
 
@@ -69,11 +58,11 @@ ESTIMATORS = [
 def test_gradients_are_those_of_the_numpy_reference(estimator, mode):
     """Plain descent of rate 1 without clipping: the change of the weights is the gradient itself."""
     a2c = mlp_a2c(algorithm_config(**estimator), keras.optimizers.SGD(1.0), max_grad_norm=1e9, mode=mode)
-    before, trajectory = weights_of(a2c), make_trajectory(0)
+    before, trajectory = weights_of(a2c.policy.model), make_trajectory(0)
     network = NumpyNetwork(before, OptimizerConfig(), 1e9)
     reference = NumpyA2C(network, algorithm_config(**estimator))
     wanted_losses, wanted = reference.gradients(trajectory)
-    losses, after = a2c.learn(trajectory), weights_of(a2c)
+    losses, after = a2c.learn(trajectory), weights_of(a2c.policy.model)
     assert before.keys() == wanted.keys()
     for path, gradient in wanted.items():
         assert np.any(np.abs(gradient) > 1e-3), path
@@ -97,7 +86,7 @@ def test_consecutive_updates_are_those_of_the_numpy_reference(estimator, clip, o
         max_grad_norm=config.max_grad_norm,
         mode=mode,
     )
-    start = weights_of(a2c)
+    start = weights_of(a2c.policy.model)
     reference = NumpyA2C(NumpyNetwork(start, config, config.max_grad_norm), algorithm_config(**estimator))
     for step in range(5):
         trajectory = make_trajectory(step)
@@ -108,11 +97,11 @@ def test_consecutive_updates_are_those_of_the_numpy_reference(estimator, clip, o
         for name, value in losses.items():
             assert value.dtype == tf.float32
             assert float(value) == pytest.approx(wanted[name], rel=2e-4, abs=2e-5), (step, name)
-        for path, weight in weights_of(a2c).items():
+        for path, weight in weights_of(a2c.policy.model).items():
             np.testing.assert_allclose(
                 weight, reference.network.weights[path], rtol=2e-4, atol=2e-5, err_msg=f"{step} {path}"
             )
-    moved = max(float(np.max(np.abs(weight - start[path]))) for path, weight in weights_of(a2c).items())
+    moved = max(float(np.max(np.abs(weight - start[path]))) for path, weight in weights_of(a2c.policy.model).items())
     assert moved > 100 * 2e-5  # so the tolerance is small against what was learned
 
 
@@ -122,9 +111,9 @@ def test_the_learning_rate_reported_is_the_one_that_was_used():
     a2c = mlp_a2c(algorithm_config(), build_optimizer(config, total_steps=4), max_grad_norm=0.5, mode="graph")
     rates, moved = [], []
     for step in range(5):
-        before = weights_of(a2c)
+        before = weights_of(a2c.policy.model)
         rates.append(float(a2c.learn(make_trajectory(step))["learning_rate"]))
-        moved.append(any(np.any(before[path] != weight) for path, weight in weights_of(a2c).items()))
+        moved.append(any(np.any(before[path] != weight) for path, weight in weights_of(a2c.policy.model).items()))
     assert rates == pytest.approx([0.02, 0.015, 0.01, 0.005, 0.0], abs=1e-8)
     assert moved == [True, True, True, True, False]
 
@@ -134,9 +123,11 @@ def test_clipping_keeps_the_direction_and_limits_the_global_norm(mode):
     steps = {}
     for norm in (1e9, 0.01):
         a2c = mlp_a2c(algorithm_config(), keras.optimizers.SGD(1.0), max_grad_norm=norm, mode=mode)
-        before = weights_of(a2c)
+        before = weights_of(a2c.policy.model)
         a2c.learn(make_trajectory(0))
-        steps[norm] = np.concatenate([(before[p] - w).ravel() for p, w in weights_of(a2c).items()]).astype(float)
+        steps[norm] = np.concatenate([(before[p] - w).ravel() for p, w in weights_of(a2c.policy.model).items()]).astype(
+            float
+        )
     assert np.linalg.norm(steps[0.01]) == pytest.approx(0.01, rel=1e-4)
     np.testing.assert_allclose(steps[0.01], steps[1e9] * 0.01 / np.linalg.norm(steps[1e9]), atol=2e-7)
 
@@ -150,7 +141,7 @@ def test_what_final_values_say_without_an_end_changes_nothing():
             final_values = np.where(trajectory.ends, trajectory.final_values, np.float32(50))
             trajectory = trajectory._replace(final_values=final_values)
         a2c.learn(trajectory)
-        results.append(weights_of(a2c))
+        results.append(weights_of(a2c.policy.model))
     for path, weight in results[0].items():
         np.testing.assert_array_equal(weight, results[1][path])
 
@@ -186,9 +177,9 @@ def test_a_convolutional_update_is_the_sum_of_per_sample_gradients(mode, pixels)
             gradients = tape.gradient(loss, model.trainable_variables)
             for variable, gradient in zip(model.trainable_variables, gradients, strict=True):
                 wanted[variable.path] += gradient.numpy().astype(np.float64) / (t * b)
-    before = weights_of(a2c)
+    before = weights_of(a2c.policy.model)
     a2c.learn(trajectory)
-    for path, weight in weights_of(a2c).items():
+    for path, weight in weights_of(a2c.policy.model).items():
         scale = np.max(np.abs(wanted[path]))
         assert scale > 1e-4, path
         np.testing.assert_allclose(
@@ -222,8 +213,8 @@ def test_a_trajectory_may_be_written_over_after_its_update():
             array[...] = 1
         for name, then in kept.learn(make_trajectory(step, t=5, b=4)).items():
             np.testing.assert_array_equal(losses[name], then)
-    for path, weight in weights_of(written).items():
-        np.testing.assert_array_equal(weight, weights_of(kept)[path])
+    for path, weight in weights_of(written.policy.model).items():
+        np.testing.assert_array_equal(weight, weights_of(kept.policy.model)[path])
 
 
 def test_an_array_of_another_type_is_refused():
@@ -235,10 +226,10 @@ def test_an_array_of_another_type_is_refused():
 @pytest.mark.parametrize("wrong", [{"t": 4, "b": 4}, {"t": 5, "b": 3}, {"t": 4, "b": 5}], ids=str)
 def test_a_trajectory_of_another_shape_is_refused_and_not_traced_again(wrong):
     a2c = preferring()
-    before = weights_of(a2c)
+    before = weights_of(a2c.policy.model)
     with pytest.raises(ValueError, match=r"expected float32 .*, not float32 "):
         a2c.learn(make_trajectory(0, **wrong))
-    for path, weight in weights_of(a2c).items():
+    for path, weight in weights_of(a2c.policy.model).items():
         np.testing.assert_array_equal(weight, before[path])
 
 

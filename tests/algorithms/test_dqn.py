@@ -7,12 +7,14 @@ import pytest
 import tensorflow as tf
 from conftest import VECTORS, A, make_rollout, run_config
 from numpy_reference import NumpyDQN, NumpyNetwork
+from updates import recorded, set_weights, weights_of
 
 from a2c.algorithms.algorithm import build_algorithm
 from a2c.algorithms.dqn import DQN
 from a2c.algorithms.losses import duelling_q_values, huber_loss
-from a2c.algorithms.off_policy import total_gradient_steps
-from a2c.algorithms.policy import QPolicy, draw_epsilon_greedily
+from a2c.algorithms.off_policy import n_step_targets, total_gradient_steps, transitions
+from a2c.algorithms.policy import QPolicy, draw_epsilon_greedily, network
+from a2c.algorithms.sections import DQNSection
 from a2c.analysis import numerics
 from a2c.config import Config, UserError, load_config
 from a2c.evaluation.evaluate import evaluate
@@ -37,10 +39,7 @@ def dqn(mode: str = "graph", **algorithm: Any) -> DQN:
     """With weights of a network that prefers something."""
     built = build_algorithm(settings(mode, **algorithm), VECTORS, A)
     assert isinstance(built, DQN)
-    rng = np.random.default_rng(7)
-    for variable in built.policy.model.trainable_variables:
-        scale = 0.3 if variable.path.endswith("bias") else 1.5 / np.sqrt(np.prod(variable.shape[:-1]))
-        variable.assign((scale * rng.normal(size=variable.shape)).astype(np.float32))
+    set_weights(built.policy.model, kernel=1.5, bias=0.3)
     return built
 
 
@@ -54,23 +53,6 @@ def test_the_target_has_the_form_of_a_policy_of_ones_own():
     built = Wide.build(settings(), VECTORS, A)
     assert built.target.variables[0].shape[-1] == 20
     assert [v.shape for v in built.target.variables] == [v.shape for v in built.policy.model.variables]
-
-
-def weights_of(model: Any) -> dict[str, np.ndarray]:
-    return {v.path: v.numpy().copy() for v in model.trainable_variables}
-
-
-def recorded(algorithm: DQN, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The samples of all draws to come, copied: the next draw overwrites them."""
-    found, sample = [], algorithm.memory.sample
-
-    def record(number: int, rng: np.random.Generator) -> Any:
-        samples = sample(number, rng)
-        found.append(type(samples)(*(array.copy() for array in samples)))
-        return samples
-
-    monkeypatch.setattr(algorithm.memory, "sample", record)
-    return found
 
 
 SWITCHES = [
@@ -87,15 +69,15 @@ SWITCHES = [
 def test_whole_updates_are_those_of_the_numpy_reference(mode, switches, monkeypatch):
     """Metrics, weights, target and priorities after each of 4 updates of 3 steps; float32 against float64."""
     algorithm, optimizer = dqn(mode, **switches), run_config(MODEL, ADAM, mode).optimizer
-    network, target = (
+    online, target = (
         NumpyNetwork(weights_of(model), optimizer, optimizer.max_grad_norm)
         for model in (algorithm.policy.model, algorithm.target)
     )
-    reference = NumpyDQN(network, target, algorithm.config, cut_on_life_loss=True)
+    reference = NumpyDQN(online, target, algorithm.config, cut_on_life_loss=True)
     assert algorithm.update(make_rollout(9, t=T, b=B), 0).gradient_steps == 0
-    start = weights_of(algorithm.policy.model)
+    start, drawn = weights_of(algorithm.policy.model), recorded(algorithm, monkeypatch)
     for number in range(1, 5):
-        drawn = recorded(algorithm, monkeypatch)
+        drawn.clear()
         found = algorithm.update(make_rollout(number, t=T, b=B), number)
         beta = 0.4 + 0.6 * number / 10
         wanted, sizes = zip(*(reference.update(samples, beta) for samples in drawn), strict=True)
@@ -104,7 +86,7 @@ def test_whole_updates_are_those_of_the_numpy_reference(mode, switches, monkeypa
         for name in wanted[0]:
             mean = np.mean([losses[name] for losses in wanted])
             assert float(found.metrics[name]) == pytest.approx(mean, rel=1e-3, abs=5e-5), (number, name)
-        for model, of in ((algorithm.policy.model, network), (algorithm.target, target)):
+        for model, of in ((algorithm.policy.model, online), (algorithm.target, target)):
             for path, weight in weights_of(model).items():
                 np.testing.assert_allclose(weight, of.weights[path], rtol=1e-3, atol=1e-4, err_msg=path)
         if algorithm.config.prioritised:
@@ -114,9 +96,41 @@ def test_whole_updates_are_those_of_the_numpy_reference(mode, switches, monkeypa
             np.testing.assert_allclose(
                 tree.weights[places], (sizes[-1][::-1][last] + 1e-6) ** 0.6, rtol=2e-3, atol=1e-4
             )
-        monkeypatch.undo()
     moved = {path: np.abs(weight - start[path]).max() for path, weight in weights_of(algorithm.policy.model).items()}
     assert all((change > 1e-3) == (algorithm.config.duelling or "value" not in path) for path, change in moved.items())
+
+
+def test_targets_of_several_values_are_those_of_each():
+    """Atoms or quantiles: a column for each."""
+    algorithm = dqn(n_step=3, learning_starts=0)
+    algorithm.memory.add(make_rollout(0, t=T, b=B))
+    batch = transitions(algorithm.memory.sample(N, np.random.default_rng(0)), algorithm.objective)
+    values = np.random.default_rng(1).normal(size=(N, 5)).astype(np.float32)
+    found = n_step_targets(batch, tf.constant(values)).numpy()
+    assert found.shape == (1, N, 5)
+    for k in range(5):
+        np.testing.assert_array_equal(found[:, :, k], n_step_targets(batch, tf.constant(values[:, k])))
+
+
+def test_a_network_may_have_other_outputs_than_actions(tmp_path, monkeypatch):
+    """As in C51: the section says how many, so that the agent can be read again."""
+
+    class Halves(QPolicy):
+        def q_values(self, model: Any, observations: tf.Tensor) -> tf.Tensor:
+            return tf.reduce_sum(tf.reshape(model(observations)[0], (-1, model.output_shape[0][-1] // 2, 2)), axis=-1)
+
+    def build_policy(config: Config, space: Any, num_actions: int, *_: Any) -> QPolicy:
+        return Halves(network(config, space, 2 * num_actions), duelling=False, mode="graph", final_epsilon=0.0)
+
+    monkeypatch.setattr(DQN, "build_policy", staticmethod(build_policy))
+    monkeypatch.setattr(DQNSection, "outputs", lambda self, num_actions: 2 * num_actions)
+    chain = {"id": "Chain", "num_envs": B}
+    short = settings(total_updates=4).model_copy(update={"env": settings().env.model_copy(update=chain)})
+    train(short, tmp_path / "run")
+    evaluate(tmp_path / "run", episodes=2)
+    with pytest.raises(UserError, match="does not fit"):
+        monkeypatch.setattr(DQNSection, "outputs", lambda self, num_actions: 3 * num_actions)
+        evaluate(tmp_path / "run", episodes=2)
 
 
 def test_eager_and_graph_make_the_same_updates_bit_for_bit():

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 from conftest import VECTORS, A, make_rollout, run_config
 from numpy_reference import NumpyNetwork, NumpyPPO
+from updates import set_weights, weights_of
 
 from a2c.algorithms.algorithm import build_algorithm
 from a2c.algorithms.losses import approximate_kl, clipped_surrogate_loss, clipped_value_loss
@@ -27,10 +28,7 @@ def ppo(mode: str = "graph", optimizer: dict[str, Any] = ADAM, total_env_steps: 
     settings = {"name": "ppo", "rollout_length": T, "num_minibatches": 2, "num_epochs": 3, **FAST, **algorithm}
     config = run_config(MODEL, optimizer, mode, num_envs=B, env={"reward_clipping": "none"}, **settings)
     built = build_algorithm(config.model_copy(update={"total_env_steps": total_env_steps}), VECTORS, A)
-    rng = np.random.default_rng(7)
-    for variable in built.policy.model.trainable_variables:
-        scale = 0.1 if variable.path.endswith("bias") else 1 / np.sqrt(np.prod(variable.shape[:-1]))
-        variable.assign((scale * rng.normal(size=variable.shape)).astype(np.float32))
+    set_weights(built.policy.model)
     return built
 
 
@@ -44,10 +42,6 @@ def collected(algorithm: PPO, seed: int):
         "values": (values.numpy() + noise.normal(0, 0.3, values.shape)).reshape(T, B).astype(np.float32),
     }
     return rollout._replace(said=said)
-
-
-def weights_of(algorithm: PPO) -> dict[str, np.ndarray]:
-    return {v.path: v.numpy().copy() for v in algorithm.policy.model.trainable_variables}
 
 
 def seen(algorithm: PPO, rollout):
@@ -85,8 +79,10 @@ def test_whole_updates_are_those_of_the_numpy_reference(mode, settings):
     """Metrics and weights after each of 3 updates of 6 or 12 steps; float32 against float64."""
     algorithm = ppo(mode, **settings)
     config = run_config(MODEL, ADAM, mode).optimizer
-    reference = NumpyPPO(NumpyNetwork(weights_of(algorithm), config, config.max_grad_norm), algorithm.config)
-    start = weights_of(algorithm)
+    reference = NumpyPPO(
+        NumpyNetwork(weights_of(algorithm.policy.model), config, config.max_grad_norm), algorithm.config
+    )
+    start = weights_of(algorithm.policy.model)
     for number in range(3):
         rollout = collected(algorithm, number)
         wanted = reference.update(rollout, seen(algorithm, rollout), orders(algorithm, number))
@@ -96,9 +92,9 @@ def test_whole_updates_are_those_of_the_numpy_reference(mode, settings):
         assert 0.05 < wanted["clip_fraction"] < 0.95
         for name, value in found.metrics.items():
             assert float(value) == pytest.approx(wanted[name], rel=1e-3, abs=5e-5), (number, name)
-        for path, weight in weights_of(algorithm).items():
+        for path, weight in weights_of(algorithm.policy.model).items():
             np.testing.assert_allclose(weight, reference.network.weights[path], rtol=1e-3, atol=1e-4, err_msg=path)
-    assert max(np.abs(weight - start[path]).max() for path, weight in weights_of(algorithm).items()) > 0.02
+    assert max(np.abs(weight - start[path]).max() for path, weight in weights_of(algorithm.policy.model).items()) > 0.02
 
 
 def test_eager_and_graph_make_the_same_updates_bit_for_bit():
@@ -216,11 +212,11 @@ def test_a_step_that_is_not_finite_is_not_applied_and_ends_the_update():
     algorithm = ppo()
     rollout = collected(algorithm, 0)
     rollout.rewards[2, 1] = np.inf
-    before = weights_of(algorithm)
+    before = weights_of(algorithm.policy.model)
     update = algorithm.update(rollout, 0)
     assert update.failed is not None
     assert update.failed[0] == "minibatch"
-    for path, weight in weights_of(algorithm).items():
+    for path, weight in weights_of(algorithm.policy.model).items():
         if update.gradient_steps == 0:
             np.testing.assert_array_equal(weight, before[path])
         assert np.isfinite(weight).all()

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 from conftest import VECTORS, A, make_rollout, run_config
 from numpy_reference import NumpyNetwork, NumpySAC, softmax
+from updates import recorded, set_weights, weights_of
 
 from a2c.algorithms.algorithm import build_algorithm
 from a2c.algorithms.losses import soft_values
@@ -29,16 +30,8 @@ def sac(mode: str = "graph", **algorithm: Any) -> SAC:
     )
     built = build_algorithm(config, VECTORS, A)
     assert isinstance(built, SAC)
-    rng = np.random.default_rng(7)
-    for model in (built.policy.model, *built.critics, *built.targets):
-        for variable in model.trainable_variables:
-            scale = 0.3 if variable.path.endswith("bias") else 1.5 / np.sqrt(np.prod(variable.shape[:-1]))
-            variable.assign((scale * rng.normal(size=variable.shape)).astype(np.float32))
+    set_weights(built.policy.model, *built.critics, *built.targets, kernel=1.5, bias=0.3)
     return built
-
-
-def weights_of(model: Any) -> dict[str, np.ndarray]:
-    return {v.path: v.numpy().copy() for v in model.trainable_variables}
 
 
 def reference_of(algorithm: SAC) -> NumpySAC:
@@ -65,14 +58,7 @@ def reference_of(algorithm: SAC) -> NumpySAC:
 def test_whole_updates_are_those_of_the_numpy_reference(mode, n_step, monkeypatch):
     """Metrics, all networks and the temperature after each of 4 updates of 3 steps; float32 against float64."""
     algorithm = sac(mode, n_step=n_step)
-    reference, drawn, sample = reference_of(algorithm), [], algorithm.memory.sample
-
-    def record(number: int, rng: np.random.Generator) -> Any:
-        samples = sample(number, rng)
-        drawn.append(type(samples)(*(array.copy() for array in samples)))  # the next draw overwrites them
-        return samples
-
-    monkeypatch.setattr(algorithm.memory, "sample", record)
+    reference, drawn = reference_of(algorithm), recorded(algorithm, monkeypatch)
     assert algorithm.update(make_rollout(9, t=T, b=B), 0).gradient_steps == 0
     for number in range(1, 5):
         drawn.clear()

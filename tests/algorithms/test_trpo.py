@@ -10,6 +10,7 @@ import tensorflow as tf
 from conftest import VECTORS, A, make_rollout, run_config
 from gymnasium.spaces import Box
 from numpy_reference import NumpyNetwork, gae
+from updates import set_weights
 
 from a2c import extensions
 from a2c.algorithms.algorithm import build_algorithm
@@ -46,15 +47,8 @@ def trpo(mode: str = "eager", model: dict[str, Any] = MLP, space: Box = VECTORS,
     settings = {"name": "trpo", "rollout_length": T, "value_minibatches": 2, "value_epochs": 2, **algorithm}
     config = run_config(model, ADAM, mode, num_envs=B, env={"reward_clipping": "none"}, **settings)
     built = build_algorithm(config, space, A)
-    scatter(built.policy.model, 7)
+    set_weights(built.policy.model)
     return built
-
-
-def scatter(model: keras.Model, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    for variable in model.trainable_variables:
-        scale = 0.1 if variable.path.endswith("bias") else 1 / np.sqrt(np.prod(variable.shape[:-1]))
-        variable.assign((scale * rng.normal(size=variable.shape)).astype(np.float32))
 
 
 def rollout_of(seed: int, space: Box = VECTORS):
@@ -303,7 +297,7 @@ def test_kl_is_never_above_max_kl():
     algorithm = trpo("graph")
     step, kls = algorithm.steps["policy"], []
     for seed in range(40):
-        scatter(algorithm.policy.model, seed)
+        set_weights(algorithm.policy.model, seed=seed)
         batch = next(algorithm.batches(rollout_of(seed), 0))[1]
         seen = batch.observations.reshape(T * B, -1)
         old = step.network(seen).numpy()
