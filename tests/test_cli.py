@@ -154,6 +154,7 @@ def test_steps_may_be_written_as_people_write_them(text, steps):
         (["compare", "a2c", "ppo", "--threshold", "nan"], "it should be a finite number"),
         (["watch", "runs", "--out", "x.gif", "--json", "x.gif"], "name two files"),
         (["plot", "runs", "--out", "x.png", "--json", "x.png"], "name two files"),
+        (["plot", "runs", "--out", "x.png", "--json", "/proc/self/cwd/x.png"], "name two files"),
         (["train", "-e", "Pong"], "No such option: -e; see `a2c train --help`"),
         (["resume", "r", "--lr", "1"], "; see `a2c resume --help`"),
         (["train", "--steps", "1e99"], "--steps"),

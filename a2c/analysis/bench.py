@@ -15,9 +15,9 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 from rich.table import Table
 
 from a2c.algorithms.algorithm import build_algorithm
@@ -39,6 +39,9 @@ WARM_UP_UPDATES = 10
 CLOCKED, ACHIEVED = "ms per step, with clocks", "achieved / floor"
 
 
+Bytes = Annotated[int, Field(ge=0, lt=2**63)]
+
+
 class Round(BaseModel, frozen=True, extra="forbid"):
     """The speeds of one round of a few seconds, so that their ratio is fair; or the medians of several rounds."""
 
@@ -58,8 +61,8 @@ class Bench(BaseModel, frozen=True, extra="forbid"):
     steps: int  # agent steps of the loop that were timed, half of them with clocks
     games: int  # that ended while the clocks ran
     flops_per_step: float  # of the network, per agent step
-    peak_memory: int  # resident bytes, before the floor is measured
-    memory: int | None  # resident bytes at that moment; None if the system does not report them
+    peak_memory: Bytes  # resident bytes, before the floor is measured
+    memory: Bytes | None  # resident bytes at that moment; None if the system does not report them
     rounds: tuple[Round, ...]
     config: dict[str, Any]
     machine: dict[str, Any]

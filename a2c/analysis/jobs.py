@@ -108,7 +108,7 @@ def run_jobs(
 ) -> None:
     """Run the jobs that are not done yet, `workers` at a time, in the given order.
 
-    On Ctrl-C or SIGTERM, the running jobs are asked to stop and waited for.
+    On Ctrl-C, SIGTERM or a hang-up, the running jobs are asked to stop and waited for.
 
     Args:
         jobs: what to run.
@@ -130,8 +130,11 @@ def _run(jobs: Sequence[Job], workers: int, folder: Path, place: Place, on_tick:
     done = len(jobs) - len(waiting)
     running: list[tuple[Job, Process]] = []
     asked: list[int] = []
-    # the handler before would leave jobs running, or raise, which could leave a lock of the display taken
-    before = signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
+    # the handlers before would leave jobs running, or raise, which could leave a lock of the display taken
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    for number, handler in before.items():
+        if handler != signal.SIG_IGN:  # such as by nohup
+            signal.signal(number, lambda number, _: asked.append(number))
     try:
         on_tick(done)
         if waiting:
@@ -153,7 +156,8 @@ def _run(jobs: Sequence[Job], workers: int, folder: Path, place: Place, on_tick:
             process.terminate()
         for _, process in running:
             end(process)
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     if asked:
         sys.exit(128 + asked[0])
 

@@ -15,7 +15,9 @@ from a2c.config.loading import check_key, schema_of
 from a2c.config.schema import sections
 from a2c.config.sources import read_yaml
 from a2c.messages import allowed
+from a2c.types import NUMBER
 
+MOST_STEPS = 1_000_000  # of a range
 DIGITS = 4  # of numbers that are tried: what a table shows is what was trained
 FIXED_SECTIONS = ("runtime", "logging", "checkpoint", "evaluation")  # they do not change what is learned
 FIXED_KEYS = ("seed", "total_env_steps", "env.id", "algorithm.name")
@@ -130,10 +132,20 @@ def _range(key: str, given: dict[str, Any], kind: type[AlgorithmSection]) -> Ran
         raise UserError(f"{key}: log={shown(log)} is not allowed: it should be true or false.")
     if log and (low <= 0 or step is not None):
         raise UserError(f"{key}: log=true needs a low above 0 and no step; leave log out, or change them.")
-    if step is not None and (type(step) not in ((int,) if whole else (int, float)) or not 0 < step <= high - low):
+    return Range(low, high, log, None if step is None else _step(key, step, high - low, whole=whole), whole)
+
+
+def _step(key: str, given: Any, width: float, *, whole: bool) -> float:
+    least = -(-width // MOST_STEPS) if whole else width / MOST_STEPS
+    form: Any = Annotated[int if whole else float, Field(ge=least, le=width), NUMBER]
+    try:
+        return TypeAdapter(form).validate_python(given)  # type: ignore[no-any-return]
+    except ValidationError:
         kind_of = "a whole number" if whole else "a number"
-        raise UserError(f"{key}: step={shown(step)} is not allowed: it should be {kind_of} up to high - low.")
-    return Range(low, high, log, step, whole)
+        raise UserError(
+            f"{key}: step={shown(given)} is not allowed: it should be {kind_of} up to high - low, and at least "
+            f"{least:g}."
+        ) from None
 
 
 def _valid(key: str, value: Any, kind: type[AlgorithmSection]) -> Any:

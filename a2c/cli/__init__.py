@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import sys
@@ -33,6 +34,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # file names may not be valid text
+    os.environ["MPLBACKEND"] = "agg"  # one for windows is of no use, and one that is not there ends in a traceback
     signal.signal(signal.SIGTERM, _leave)  # as on Ctrl-C, nothing half-written is left
     try:
         sys.path.append(str(Path.cwd()))  # so that module:Id-v0 finds a module of the current folder

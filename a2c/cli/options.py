@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from decimal import Decimal
 from pathlib import Path
@@ -237,7 +238,7 @@ def check_target(json_file: Path | None, out_file: Path | None = None) -> None:
     """Check that a file can be written before the work is done, and is not that of --out."""
     if json_file is None:
         return
-    if json_file == out_file:
+    if out_file is not None and os.path.realpath(json_file) == os.path.realpath(out_file):
         raise UserError(f"--out and --json are both {json_file}; name two files.")
     folder = json_file.absolute().parent
     if json_file.is_dir() or not folder.is_dir():

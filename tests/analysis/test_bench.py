@@ -389,7 +389,9 @@ def test_a_bench_is_read_back_as_it_was_written(catch, tmp_path):
     assert json.loads((tmp_path / "bench.json").read_text())["median"] == catch.median.model_dump()
 
 
-@pytest.mark.parametrize("spoil", ["empty", "list", "foreign", "missing key", "extra key", "wrong type", "no UTF-8"])
+@pytest.mark.parametrize(
+    "spoil", ["empty", "list", "foreign", "missing key", "extra key", "wrong type", "huge", "no UTF-8"]
+)
 def test_another_file_is_refused(catch, tmp_path, spoil):
     values = catch.model_dump(mode="json")
     texts = {
@@ -399,6 +401,7 @@ def test_another_file_is_refused(catch, tmp_path, spoil):
         "missing key": json.dumps({key: value for key, value in values.items() if key != "median"}).encode(),
         "extra key": json.dumps({**values, "more": 1}).encode(),
         "wrong type": json.dumps({**values, "rounds": "five"}).encode(),
+        "huge": json.dumps({**values, "peak_memory": 10**400}).encode(),
         "no UTF-8": b"\xff\xfe",
     }
     file = tmp_path / "f.json"

@@ -95,7 +95,9 @@ run_jobs([Job("child", command, folder / "log", (folder / "done").exists)], work
 """
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, -signal.SIGINT)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, -signal.SIGINT)]
+)
 def test_a_stopped_comparison_lets_its_runs_save(tmp_path, number, code):
     command = [sys.executable, "-c", PARENT, str(tmp_path)]
     parent = subprocess.Popen(command, stderr=subprocess.DEVNULL, preexec_fn=heed_sigint)

@@ -22,7 +22,7 @@ def test_a_file_may_hold_ranges_steps_and_choices(tmp_path):
         tmp_path,
         """
         optimizer.learning_rate: {low: 1e-4, high: 3e-3, log: true}
-        algorithm.entropy_coef: {low: 0, high: 0.02}
+        algorithm.entropy_coef: {low: 0, high: 0.02, step: 1e-3}
         algorithm.num_epochs: {low: 2, high: 8, step: 2}
         env.num_envs: {choices: [8, 16]}
         optimizer.name: [adam, rmsprop]
@@ -32,7 +32,7 @@ def test_a_file_may_hold_ranges_steps_and_choices(tmp_path):
     )
     assert space == {
         "optimizer.learning_rate": Range(1e-4, 3e-3, log=True),
-        "algorithm.entropy_coef": Range(0.0, 0.02),
+        "algorithm.entropy_coef": Range(0.0, 0.02, step=0.001),
         "algorithm.num_epochs": Range(2, 8, step=2, whole=True),
         "env.num_envs": Choices((8, 16)),
         "optimizer.name": Choices(("adam", "rmsprop")),
@@ -108,6 +108,12 @@ def test_numbers_have_four_digits_but_stay_in_the_range_and_leave_the_default_al
         ("algorithm.num_epochs: {low: 1, high: 9, log: true, step: 2}", "log=true needs a low above 0 and no step"),
         ("algorithm.num_epochs: {low: 1, high: 9, step: 0.5}", "step=0.5 is not allowed: it should be a whole number"),
         ("algorithm.num_epochs: {low: 1, high: 9, step: 9}", "step=9 is not allowed"),
+        ("algorithm.num_epochs: {low: 1, high: 9, step: true}", "step=True is not allowed"),
+        ("optimizer.learning_rate: {low: 0.1, high: 0.2, step: 0}", "step=0 is not allowed"),
+        (
+            "optimizer.learning_rate: {low: 0.1, high: 0.2, step: 1.0e-40}",
+            "high - low, and at least 1e-07",
+        ),
         ("algorithm.num_epochs: {low: 1.5, high: 9}", "algorithm.num_epochs=1.5 is not allowed: it should be a whole"),
         ("algorithm.num_epochs: [2, two]", "algorithm.num_epochs='two' is not allowed: it should be a whole number"),
         ("algorithm.num_epochs: [2]", "needs two or more different choices, and has [2]"),
