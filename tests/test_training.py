@@ -194,6 +194,24 @@ def test_resuming_a_finished_run_does_nothing(run_dir):
     assert train(longer, run_dir, resume=True).counters.env_steps == 128
 
 
+def test_an_edited_config_yaml_is_told_of_and_written_again(run_dir):
+    config, told = small_config(env={"id": "Catch"}, total_env_steps=32), []
+    train(config, run_dir)
+    file = run_dir / "config.yaml"
+    written = file.read_text()
+    longer = config.model_copy(update={"total_env_steps": 64})
+    train(longer, run_dir, resume=True, warn=told.append)
+    assert told == []
+    file.write_text(written.replace("gamma: 0.99", "gamma: 0.5"))
+    train(longer, run_dir, resume=True, warn=told.append)
+    assert len(told) == 1
+    assert "config.yaml was edited (algorithm.gamma), which changes nothing" in told[0]
+    assert "gamma: 0.99" in file.read_text()
+    for odd in ("[1, 2]", "env: 3", "algorithm: {gamma: {x: 1}}", "\x00"):
+        file.write_text(odd)
+        train(longer, run_dir, resume=True, warn=told.append)
+
+
 @pytest.mark.integration
 def test_it_is_told_where_the_bits_may_be_others(run_dir, monkeypatch):
     config, told = small_config(env={"id": "Catch"}, total_env_steps=32, logging={"trackers": []}), []

@@ -242,7 +242,7 @@ def _mistake(error: ErrorDetails, values: Any, kind: type[AlgorithmSection]) -> 
     if error["type"] == "missing" and len(error["loc"]) <= 2:
         return f"{key} must be given."
     if key in all_keys(kind):
-        value = _value_at(values, key, error["input"])
+        value = value_at(values, key, error["input"])
         return f"{key}={shown(value)} is not allowed: it should be {allowed(schema_of(key, kind))}."
     if error["type"] == "value_error":  # keys of one or several sections contradict each other
         return f"{error['msg'].removeprefix('Value error, ')}."
@@ -253,10 +253,10 @@ def _mistake(error: ErrorDetails, values: Any, kind: type[AlgorithmSection]) -> 
     return _no_such_key(key, kind)
 
 
-def _value_at(values: Any, key: str, default: Any) -> Any:
+def value_at(values: Any, key: str, default: Any) -> Any:
     """The value of a dotted key; `default` if it was not given, as the default of a user's own Section is wrong."""
     for part in key.split("."):
-        if part not in values:
+        if not isinstance(values, dict) or part not in values:
             return default
         values = values[part]
     return values

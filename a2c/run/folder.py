@@ -11,7 +11,19 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from a2c.config import SCHEMA, Config, UserError, all_keys, changed, dump_config, lookup, shown
+from a2c.config import (
+    SCHEMA,
+    Config,
+    UserError,
+    all_keys,
+    changed,
+    dotted,
+    dump_config,
+    lookup,
+    read_config_file,
+    shown,
+)
+from a2c.config.loading import value_at
 from a2c.execution.machine import versions
 from a2c.execution.replicas import Replicas, from_text, to_text
 from a2c.run.checkpoint import Saved
@@ -82,9 +94,25 @@ def _latest(run_dir: Path, config: Config, warn: Callable[[str], None]) -> Saved
         raise UserError(
             f"{run_dir} has done {saved.env_steps:,} steps already; --steps is the total, give at least that."
         )
+    _tell_of_edits(run_dir, saved.config, warn)
     if saved.meta.get("versions") != versions():
         warn(f"{run_dir} was made with other versions than those here: it continues, but not to the same bits.")
     return saved
+
+
+def _tell_of_edits(run_dir: Path, config: Config, warn: Callable[[str], None]) -> None:
+    """Warn if config.yaml was edited, since a run keeps the settings of its checkpoints and writes the file again."""
+    try:
+        found = read_config_file(run_dir / "config.yaml")
+    except UserError:
+        return
+    settings = dotted(dump_config(config))
+    edited = [key for key, value in settings.items() if key not in FREE_KEYS and value_at(found, key, value) != value]
+    if edited:
+        warn(
+            f"{run_dir / 'config.yaml'} was edited ({', '.join(edited)}), which changes nothing: a run keeps its "
+            "settings. For others, start a new run with --config."
+        )
 
 
 def tell_of_another_machine(saved: Saved, here: str, warn: Callable[[str], None]) -> None:
