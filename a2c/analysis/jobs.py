@@ -20,6 +20,7 @@ from a2c.execution.machine import allowed_cores
 from a2c.reading import read_end
 from a2c.run.files import create, make_folders
 from a2c.run.lock import FolderLock
+from a2c.run.signals import noted
 
 POLL_SECONDS = 0.2
 GRACE_SECONDS = 60.0  # for a training run to finish its update and save
@@ -122,19 +123,20 @@ def run_jobs(
     """
     with FolderLock(folder, inherited=True) as lock:
         lock.take()
-        _run(jobs, workers, folder, place, on_tick)
+        # the handlers before would leave jobs running, or raise, which could leave a lock of the display taken
+        with noted(signal.SIGTERM, signal.SIGHUP) as asked:
+            _run(jobs, workers, folder, place, on_tick, asked)
+    if asked:
+        sys.exit(128 + asked[0])
 
 
-def _run(jobs: Sequence[Job], workers: int, folder: Path, place: Place, on_tick: Callable[[int], None]) -> None:
+def _run(
+    jobs: Sequence[Job], workers: int, folder: Path, place: Place, on_tick: Callable[[int], None], asked: list[int]
+) -> None:
+    """Run the jobs until all are done, or a signal is in `asked`."""
     waiting = [job for job in jobs if not job.is_done()]
     done = len(jobs) - len(waiting)
     running: list[tuple[Job, Process]] = []
-    asked: list[int] = []
-    # the handlers before would leave jobs running, or raise, which could leave a lock of the display taken
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    for number, handler in before.items():
-        if handler != signal.SIG_IGN:  # such as by nohup
-            signal.signal(number, lambda number, _: asked.append(number))
     try:
         on_tick(done)
         if waiting:
@@ -156,10 +158,6 @@ def _run(jobs: Sequence[Job], workers: int, folder: Path, place: Place, on_tick:
             process.terminate()
         for _, process in running:
             end(process)
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    if asked:
-        sys.exit(128 + asked[0])
 
 
 def end(process: Process) -> None:

@@ -138,8 +138,9 @@ def _range(key: str, given: dict[str, Any], kind: type[AlgorithmSection]) -> Ran
 def _step(key: str, given: Any, width: float, *, whole: bool) -> float:
     least = -(-width // MOST_STEPS) if whole else width / MOST_STEPS
     form: Any = Annotated[int if whole else float, Field(ge=least, le=width), NUMBER]
+    adapter: TypeAdapter[float] = TypeAdapter(form)
     try:
-        return TypeAdapter(form).validate_python(given)  # type: ignore[no-any-return]
+        return adapter.validate_python(given)
     except ValidationError:
         kind_of = "a whole number" if whole else "a number"
         raise UserError(

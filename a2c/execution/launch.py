@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from threading import Thread
-from types import FrameType
 from typing import IO
 
 from a2c.execution.cluster import LAUNCHED, listen
 from a2c.execution.machine import core_numbers
 from a2c.execution.processes import own_command
+from a2c.run.signals import noted
 
 POLL_SECONDS = 0.1
 GRACE_SECONDS = 60.0  # for the others to learn from TensorFlow that a worker has failed
@@ -152,7 +152,7 @@ def launch(
         the worker that failed first.
     """
     crew: list[Worker] = []
-    with _noted_signals() as signals:
+    with noted(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
         try:
             for index, (tf_config, cores) in enumerate(zip(_tf_configs(workers), _shares(workers), strict=True)):
                 crew.append(Worker(index, [*command, *_with_strategy(arguments)], tf_config, cores))
@@ -195,25 +195,6 @@ def _pinned(cores: Sequence[int]) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, before)
-
-
-@contextmanager
-def _noted_signals() -> Iterator[list[int]]:
-    """A list that collects the signals to end received in this block."""
-    noted: list[int] = []
-
-    def note(number: int, _: FrameType | None) -> None:
-        noted.append(number)
-
-    wanted = [signal.SIGINT, signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup
-        wanted.append(signal.SIGHUP)
-    before = {number: signal.signal(number, note) for number in wanted}
-    try:
-        yield noted
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _forward(pipe: IO[bytes] | None, prefix: str) -> None:

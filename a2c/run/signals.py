@@ -1,11 +1,11 @@
-"""Signals: a run stops after the current update, and saves."""
+"""Signals: a run stops after the current update, and saves; what runs several processes notes them, and stops those."""
 
 from __future__ import annotations
 
 import errno
 import signal
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
@@ -17,8 +17,7 @@ class StoppedError(Exception):
 class StopSignal:
     """While entered, SIGINT, SIGTERM and SIGHUP ask the loop to stop after the current update.
 
-    After it, SIGTERM ends the process at once, in case the loop hangs, and the others have their usual effect. A SIGHUP
-    that is ignored stays ignored, for `nohup`.
+    After it, SIGTERM ends the process at once, in case the loop hangs, and the others have their usual effect.
     """
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -30,9 +29,8 @@ class StopSignal:
     def __enter__(self) -> StopSignal:
         self.before: dict[signal.Signals, Any] = {}
         with suppress(ValueError):  # not in the main thread, the only one in which Python handles signals
-            for number in self.SIGNALS:
-                if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
-                    self.before[number] = signal.signal(number, self._note)
+            for number in _heeded(self.SIGNALS):
+                self.before[number] = signal.signal(number, self._note)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -61,3 +59,24 @@ class StopSignal:
     def _restore(self) -> None:
         for number, handler in self.before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def noted(*numbers: signal.Signals) -> Iterator[list[int]]:
+    """A list that collects which of these signals come in this block; they do nothing else."""
+    came: list[int] = []
+
+    def note(number: int, _: FrameType | None) -> None:
+        came.append(number)
+
+    before = {number: signal.signal(number, note) for number in _heeded(numbers)}
+    try:
+        yield came
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _heeded(numbers: Sequence[signal.Signals]) -> list[signal.Signals]:
+    """All but a SIGHUP that is ignored, which stays so, for `nohup`."""
+    return [number for number in numbers if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN]

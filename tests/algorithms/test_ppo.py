@@ -79,10 +79,8 @@ def test_whole_updates_are_those_of_the_numpy_reference(mode, settings):
     """Metrics and weights after each of 3 updates of 6 or 12 steps; float32 against float64."""
     algorithm = ppo(mode, **settings)
     config = run_config(MODEL, ADAM, mode).optimizer
-    reference = NumpyPPO(
-        NumpyNetwork(weights_of(algorithm.policy.model), config, config.max_grad_norm), algorithm.config
-    )
     start = weights_of(algorithm.policy.model)
+    reference = NumpyPPO(NumpyNetwork(start, config, config.max_grad_norm), algorithm.config)
     for number in range(3):
         rollout = collected(algorithm, number)
         wanted = reference.update(rollout, seen(algorithm, rollout), orders(algorithm, number))

@@ -110,10 +110,7 @@ def test_numbers_have_four_digits_but_stay_in_the_range_and_leave_the_default_al
         ("algorithm.num_epochs: {low: 1, high: 9, step: 9}", "step=9 is not allowed"),
         ("algorithm.num_epochs: {low: 1, high: 9, step: true}", "step=true is not allowed"),
         ("optimizer.learning_rate: {low: 0.1, high: 0.2, step: 0}", "step=0 is not allowed"),
-        (
-            "optimizer.learning_rate: {low: 0.1, high: 0.2, step: 1.0e-40}",
-            "high - low, and at least 1e-07",
-        ),
+        ("optimizer.learning_rate: {low: 0.1, high: 0.2, step: 1.0e-40}", "high - low, and at least 1e-07"),
         ("algorithm.num_epochs: {low: 1.5, high: 9}", "algorithm.num_epochs=1.5 is not allowed: it should be a whole"),
         ("algorithm.num_epochs: [2, two]", "algorithm.num_epochs='two' is not allowed: it should be a whole number"),
         ("algorithm.num_epochs: [2]", "needs two or more different choices, and has [2]"),
