@@ -13,10 +13,12 @@ import typer
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
 from rich.segment import Segment
+from rich.table import Table
 
 from a2c.config import printable, printable_lines
 
 if TYPE_CHECKING:
+    from a2c.analysis.report import Table as TextTable
     from a2c.run.view import View
 
 
@@ -92,6 +94,16 @@ def progress_view(*, transient: bool = False) -> View:
     from a2c.run.view import ConsoleView, View
 
     return ConsoleView(err, transient=transient) if err.is_terminal else View()
+
+
+def print_table(table: TextTable) -> None:
+    """Print a table of a report."""
+    shown = Table(title=cell(table.title), title_justify="left", box=None, header_style="bold")
+    for heading in table.headings:
+        shown.add_column(cell(heading), overflow="fold")
+    for row in table.rows:
+        shown.add_row(*map(cell, row))
+    wide().print(shown)
 
 
 def wide() -> Console:

@@ -14,7 +14,7 @@ import typer
 from rich.table import Table
 
 from a2c.analysis.targets import ALGORITHMS, CONFIGURATIONS, RUNS, kind_of
-from a2c.cli.console import cell, continuing, out, progress_view, say, warn, wide
+from a2c.cli.console import cell, continuing, out, print_table, progress_view, say, warn, wide
 from a2c.cli.options import (
     AlgorithmOption,
     Assignments,
@@ -319,16 +319,10 @@ def print_evaluation(result: EvalResult) -> None:
 
 
 def _print_comparison(report: Any, result: Any) -> None:
-    console = wide()
     files = report.write_report(result, shlex.join(["a2c", *sys.argv[1:]]))
     for table in report.tables(result):
-        shown = Table(title=cell(table.title), title_justify="left", box=None, header_style="bold")
-        for heading in table.headings:
-            shown.add_column(cell(heading), overflow="fold")
-        for row in table.rows:
-            shown.add_row(*(cell(each) for each in row))
-        console.print(shown)
-        console.print()
+        print_table(table)
+        out.print()
     for sentence in report.verdict(result):
         out.print(f"- {sentence}", markup=False, soft_wrap=not out.is_terminal)  # lines are not wrapped in a file
     say(f"Saved in {result.folder}: {', '.join(file.name for file in files)}.")

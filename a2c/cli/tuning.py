@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.table import Table
 
-from a2c.cli.console import cell, continuing, out, say, wide
+from a2c.cli.console import continuing, out, print_table, say
 from a2c.cli.options import (
     AlgorithmOption,
     Assignments,
@@ -26,7 +25,6 @@ from a2c.config import Config, changed, load_config
 from a2c.quiet import fast
 
 if TYPE_CHECKING:
-    from a2c.analysis.report import Table as TextTable
     from a2c.analysis.tune import Search
 
 Pruner = Literal["median", "hyperband", "none"]
@@ -90,15 +88,6 @@ def _search(options: Search, settings: Config, judge_seeds: int) -> None:
         judgement = judging.judge(found, options, seeds=judge_seeds, command=command)
     written = [judging.write_best(settings, found, judgement, command)]
     written.append(reporting.write_tune_report(found, judgement, command))
-    _print(reporting.best_trials(found))
+    print_table(reporting.best_trials(found))
     say(judgement.sentence)
     say(f"Saved in {found.folder}: {', '.join(path.name for path in written if path is not None)}.")
-
-
-def _print(table: TextTable) -> None:
-    shown = Table(box=None, header_style="bold", title=cell(table.title), title_justify="left")
-    for heading in table.headings:
-        shown.add_column(cell(heading), justify="right")
-    for row in table.rows:
-        shown.add_row(*map(cell, row))
-    wide().print(shown)

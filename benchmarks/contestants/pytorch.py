@@ -164,7 +164,11 @@ def build(settings: Settings) -> Train:
     keep_memory()
     torch.set_num_threads(settings.threads)
     rollouts = Rollouts(make_envs(settings), settings.rollout_length)
-    learner = Learner(rollouts.envs.single_action_space.n, **settings.variant)
+    return training(rollouts, Learner(rollouts.envs.single_action_space.n, **settings.variant))
+
+
+def training(rollouts: Any, learner: Any) -> Train:
+    """What `build` returns: updates of a learner on its rollouts."""
     updates = updates_per_call(rollouts.rewards.size)
 
     def train() -> int:

@@ -11,8 +11,8 @@ from contextlib import nullcontext
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812, PyTorch's own name for it
-from protocol import Settings, Train, serve, updates_per_call
-from pytorch import GAMMA, ActorCritic, channels_last, keep_memory, make_envs
+from protocol import Settings, Train, serve
+from pytorch import GAMMA, ActorCritic, channels_last, keep_memory, make_envs, training
 from torch import Tensor, nn
 
 LAMBDA, CLIP, VALUE_LOSS_COEF, ENTROPY_COEF, MAX_GRAD_NORM = 0.95, 0.1, 0.25, 0.01, 0.5
@@ -124,16 +124,7 @@ def build(settings: Settings) -> Train:
     keep_memory()
     torch.set_num_threads(settings.threads)
     rollouts = Rollouts(settings)
-    learner = Learner(rollouts.envs.single_action_space.n, **settings.variant)
-    updates = updates_per_call(rollouts.rewards.size)
-
-    def train() -> int:
-        for _ in range(updates):
-            loss = learner.update(*rollouts.collect(learner))
-        loss.item()
-        return updates * rollouts.rewards.size
-
-    return train
+    return training(rollouts, Learner(rollouts.envs.single_action_space.n, **settings.variant))
 
 
 if __name__ == "__main__":
