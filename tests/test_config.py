@@ -76,6 +76,7 @@ def test_a_game_without_one_gets_the_recipe_of_a2c_and_a_toy_the_classic_one_and
         ("Qbert", "trpo", "trpo"),
         ("Enduro", "ppo", "enduro-ppo"),  # a preset of its own comes first
         ("Enduro", "a2c", "enduro"),
+        ("RoadRunner", "a2c", "road_runner"),
         ("Seaquest", "ppo", "seaquest-ppo"),
         ("BeamRider-v4", "ppo", "beam_rider-ppo"),
         ("Pong", "ppo", "pong-ppo"),
@@ -88,12 +89,23 @@ def test_an_environment_gets_the_algorithms_preset_for_its_kind(env_id, algorith
     assert load_config(env_id=env_id, overrides={"algorithm.name": algorithm})[1] == preset
 
 
-def test_enduro_is_a2c_with_held_noise():
-    enduro, a2c = (dotted(dump_config(load_config(config=name)[0])) for name in ("enduro", "a2c"))
-    assert {key: value for key, value in enduro.items() if value != a2c[key]} == {
-        "env.id": "Enduro",
-        "algorithm.noise_hold": 16,
-    }
+@pytest.mark.parametrize(
+    ("preset", "difference"),
+    [
+        ("enduro", {"env.id": "Enduro", "algorithm.noise_hold": 16}),
+        (
+            "road_runner",
+            {
+                "env.id": "RoadRunner",
+                "algorithm.entropy_coef": 0.01,
+                "algorithm.normalize_advantages": False,
+            },
+        ),
+    ],
+)
+def test_a_games_own_preset_differs_from_a2c_by_what_its_comment_names(preset, difference):
+    own, a2c = (dotted(dump_config(load_config(config=name)[0])) for name in (preset, "a2c"))
+    assert {key: value for key, value in own.items() if value != a2c[key]} == difference
 
 
 @pytest.mark.parametrize(
