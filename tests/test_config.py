@@ -89,6 +89,14 @@ def test_an_environment_gets_the_algorithms_preset_for_its_kind(env_id, algorith
     assert load_config(env_id=env_id, overrides={"algorithm.name": algorithm})[1] == preset
 
 
+def test_a_wrong_value_is_blamed_on_the_file_only_if_it_stands_there(tmp_path):
+    with pytest.raises(UserError, match=r"^the options given: algorithm\.gamma=3 is not allowed"):
+        load_config(env_id="Catch", assignments=["algorithm.gamma=3"])
+    (tmp_path / "mine.yaml").write_text("seed: -1")
+    with pytest.raises(UserError, match=f"^{tmp_path}/mine.yaml: seed=-1 is not allowed"):
+        load_config(config=tmp_path / "mine.yaml", assignments=["algorithm.gamma=0.9"])
+
+
 @pytest.mark.parametrize(
     ("preset", "difference"),
     [

@@ -298,6 +298,10 @@ class Unlikely(Reinforce):
     class Section(Reinforce.Section):
         share: Probability = 1.5
 
+class Odd(Reinforce):
+    class Section(Reinforce.Section):
+        kind: object = print
+
 class NoMemory(Reinforce):
     class Section(ReplaySection):
         TITLE, METRICS = "mine", ()
@@ -324,7 +328,9 @@ INCOMPLETE = {
     "Raises": "unfinished:Raises cannot be built: IndexError: too far (unfinished.py, line 69).",
     "Twice": "unfinished:Twice: the METRICS of its Section have 'entropy' twice; leave one out.",
     "Promised": "unfinished:Promised: the PROMISES of its Section have to be Promises(...) of a2c.algorithms.section.",
-    "Unlikely": "catch: algorithm.share=1.5 is not allowed: it should be a finite number from 0 to 1.",
+    "Unlikely": "the options given: algorithm.share=1.5 is not allowed: it should be a finite number from 0 to 1.",
+    "Odd": "unfinished:Odd: kind of its Section is <built-in function print>, which config.yaml cannot hold; a "
+    "setting is a number, a text, true or false, a list or a mapping.",
     "NoMemory": "unfinished:NoMemory has no memory; set its replay as `self.memory`, else it is not saved.",
 }
 

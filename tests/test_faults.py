@@ -56,6 +56,8 @@ class Sick(gym.Env):
         sick = self.infected and self.t == 5
         if sick and self.sickness == "crash":
             raise ZeroDivisionError("the moon\nis full")
+        if sick and self.sickness == "exit":
+            sys.exit(0)
         reward = np.inf if sick and self.sickness == "reward" else float(action)
         return self._look(sick), reward, self.t >= 10, False, {}
 
@@ -192,6 +194,13 @@ def test_an_exception_in_the_loop_leaves_what_repeats_it(run_dir):
     assert report["counters"]["episodes"] == 12  # of 10 steps, in 2 environments x 64 steps, also between two lines
     with pytest.raises(CrashError, match="after update 8 with ZeroDivisionError"):
         train(config, incident, resume=True)
+
+
+def test_a_users_code_that_calls_sys_exit_does_not_end_the_run_as_if_it_were_done(run_dir):
+    with pytest.raises(CrashError, match="The run stopped after update 8 with SystemExit: 0") as error:
+        train(sick_config("exit"), run_dir)
+    assert error.value.exit_code == 1
+    assert "sys.exit" in json.loads((run_dir / "incidents/step-000000000128/report.json").read_text())["exception"]
 
 
 def test_an_exception_after_too_many_incidents_says_that_nothing_is_kept(run_dir):

@@ -408,7 +408,9 @@ def test_plain_yaml_is_read_as_before():
     }
 
 
-@pytest.mark.parametrize("text", ["[" * 1_990, '{"env_steps": 1e999}', '{"env_steps": "1"}', "[1]", ""])
+@pytest.mark.parametrize(
+    "text", ["[" * 1_990, '{"env_steps": 1e999}', '{"env_steps": -1}', '{"env_steps": "1"}', "[1]", ""]
+)
 def test_a_last_line_that_is_none_counts_as_no_step(tmp_path, text):
     from a2c.analysis.arms import steps_done
 

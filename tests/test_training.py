@@ -207,9 +207,11 @@ def test_an_edited_config_yaml_is_told_of_and_written_again(run_dir):
     assert len(told) == 1
     assert "config.yaml was edited (algorithm.gamma), which changes nothing" in told[0]
     assert "gamma: 0.99" in file.read_text()
-    for odd in ("[1, 2]", "env: 3", "algorithm: {gamma: {x: 1}}", "\x00"):
+    for odd in ("[1, 2]", "env: 3", "algorithm: {gamma: {x: 1}}", "\x00", "schema: 92"):
         file.write_text(odd)
         train(longer, run_dir, resume=True, warn=told.append)
+        assert str(file) in told.pop()
+        assert "gamma: 0.99" in file.read_text()
 
 
 @pytest.mark.integration

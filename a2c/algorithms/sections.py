@@ -6,6 +6,7 @@ from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, create_model
+from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from a2c.algorithms.section import EXPLAINED_VARIANCE, LOSSES, STEP, AlgorithmSection, Length, Metric, Promises
 from a2c.extensions import find_extension, is_extension
@@ -408,6 +409,14 @@ def _own_section(name: str, algorithm: Any) -> type[AlgorithmSection]:
         raise UserError(f"{name}: the METRICS of its Section have {twice[0]!r} twice; leave one out.")
     if not isinstance(section.PROMISES, Promises):
         raise UserError(f"{name}: the PROMISES of its Section have to be Promises(...) of a2c.algorithms.section.")
+    for key, field in section.model_fields.items():
+        try:
+            to_jsonable_python(None if field.is_required() else field.get_default(call_default_factory=True))
+        except PydanticSerializationError:
+            raise UserError(
+                f"{name}: {key} of its Section is {shown(field.default)}, which config.yaml cannot hold; a setting is "
+                "a number, a text, true or false, a list or a mapping."
+            ) from None
     return _named_section(name, section)
 
 

@@ -7,6 +7,7 @@ import re
 import signal
 import sys
 from io import TextIOWrapper
+from itertools import pairwise
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -18,7 +19,7 @@ from a2c import __version__
 from a2c.algorithms.sections import SECTIONS
 from a2c.cli import examining, judging, showing, training, tuning
 from a2c.cli.console import TerminatedError, drop_output, fail, out
-from a2c.config import UserError, nearest_key
+from a2c.config import UserError, nearest_key, shown
 
 _NAMES = [section.TITLE.partition(",")[0] for section in SECTIONS.values()]
 app = typer.Typer(
@@ -36,6 +37,7 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")  # file names may not be valid text
     os.environ["MPLBACKEND"] = "agg"  # one for windows is of no use, and one that is not there ends in a traceback
     signal.signal(signal.SIGTERM, _leave)  # as on Ctrl-C, nothing half-written is left
+    _check_for_empty(sys.argv)
     try:
         sys.path.append(str(Path.cwd()))  # so that module:Id-v0 finds a module of the current folder
     except FileNotFoundError:
@@ -63,6 +65,16 @@ def main() -> None:
         fail(f"{error.filename or 'output'}: {error.strerror or error}.")
     except RecursionError:  # raised by Python's own walk through folders
         fail("Its folders are too deep in each other.")
+
+
+def _check_for_empty(arguments: list[str]) -> None:
+    """Fail if one is empty, as a variable that is not set is: as a path it would be the current folder."""
+    for before, argument in pairwise(arguments):
+        option, separator, value = argument.partition("=")
+        if not argument:
+            fail(f"What follows {shown(before)} is empty; give it a value.")
+        if option.startswith("--") and separator and not value:
+            fail(f"{option} is empty; give it a value.")
 
 
 def _leave(number: int, _: FrameType | None) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -68,10 +69,15 @@ def load_config(
     if is_extension(algorithm):
         _keep_what_it_has(values, str(algorithm))
     _algorithm(values, source)  # a mistake in it is the file's
+    from_file = deepcopy(values)
     _assign_all(values, given, mistakes)
     _add_wrappers(values, wrappers, mistakes)
     with _noted(mistakes):
-        built = build_config(values, where=source)
+        try:
+            built = build_config(values, where=GIVEN)
+        except UserError:
+            build_config(from_file, where=source)
+            raise
     if mistakes:
         raise UserError(joined(mistakes))
     if is_extension(built.env.id):

@@ -104,7 +104,8 @@ def _tell_of_edits(run_dir: Path, config: Config, warn: Callable[[str], None]) -
     """Warn if config.yaml was edited, since a run keeps the settings of its checkpoints and writes the file again."""
     try:
         found = read_config_file(run_dir / "config.yaml")
-    except UserError:
+    except UserError as error:
+        warn(f"{error} The run keeps its settings, and writes the file again.")
         return
     settings = dotted(dump_config(config))
     edited = [key for key, value in settings.items() if key not in FREE_KEYS and value_at(found, key, value) != value]

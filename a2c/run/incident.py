@@ -97,10 +97,10 @@ class Incidents:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, Exception) and not isinstance(error, UserError):
-            self._crash(error)
+        if isinstance(error, Exception | SystemExit) and not isinstance(error, UserError):
+            self._crash(error)  # an algorithm of the user's may call sys.exit
 
-    def _crash(self, error: Exception) -> NoReturn:
+    def _crash(self, error: Exception | SystemExit) -> NoReturn:
         first_line = described(error)
         if not self.replicas.is_chief:
             raise CrashError(f"Worker {self.replicas.index} stopped with {first_line}.") from error
@@ -117,7 +117,7 @@ class Incidents:
         ) from error
 
     def _save(
-        self, learned_from: dict[str, np.ndarray], *, stage: str | None = None, error: Exception | None = None
+        self, learned_from: dict[str, np.ndarray], *, stage: str | None = None, error: BaseException | None = None
     ) -> Path | None:
         """Make the folder of this incident and return it; None if there are KEPT already.
 

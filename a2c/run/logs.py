@@ -17,7 +17,7 @@ MOST_KEYS = 500  # of a line
 
 
 def logged(path: Path, warn: Callable[[str], None] = lambda text: None) -> Iterator[dict[str, Any]]:
-    """The JSON objects with a finite number `env_steps` in a file's lines; none if there is no file.
+    """The JSON objects with a finite `env_steps` from 0 in a file's lines; none if there is no file.
 
     Args:
         path: of the file.
@@ -45,15 +45,15 @@ def logged(path: Path, warn: Callable[[str], None] = lambda text: None) -> Itera
 
 
 def parsed(line: bytes | str) -> dict[str, Any] | None:
-    """The object of a line; None if it is not an object, has too many keys, or no finite number `env_steps`."""
+    """The object of a line; None if it is not an object, has too many keys, or no `env_steps` from 0."""
     try:
         text = line if isinstance(line, str) else line.decode(errors="replace")
         values = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(values, dict) or len(values) > MOST_KEYS or not math.isfinite(number(values.get("env_steps"))):
+    if not isinstance(values, dict) or len(values) > MOST_KEYS:
         return None
-    return values
+    return values if number(values.get("env_steps")) >= 0 else None
 
 
 def number(value: Any) -> float:
