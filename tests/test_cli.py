@@ -180,6 +180,7 @@ def test_steps_may_be_written_as_people_write_them(text, steps):
         (["train", "--env", "Pong", "--run-dir", "n" * 300], "File name too long"),
         (["resume", "n" * 300], "File name too long"),
         (["eval", ".", "--json", "/"], "--json /"),
+        (["eval", ".", "--json", ""], "--json"),
         (["eval", ""], "What follows 'eval' is empty"),
         (["bench", "--json", "no/folder/b.json"], "a folder that exists"),
         (["bench", "--env", "Catch", "--steps", "2559"], "take 2,560"),

@@ -410,11 +410,12 @@ def _own_section(name: str, algorithm: Any) -> type[AlgorithmSection]:
     if not isinstance(section.PROMISES, Promises):
         raise UserError(f"{name}: the PROMISES of its Section have to be Promises(...) of a2c.algorithms.section.")
     for key, field in section.model_fields.items():
+        default = None if field.is_required() else field.get_default(call_default_factory=True)
         try:
-            to_jsonable_python(None if field.is_required() else field.get_default(call_default_factory=True))
+            to_jsonable_python(default)
         except PydanticSerializationError:
             raise UserError(
-                f"{name}: {key} of its Section is {shown(field.default)}, which config.yaml cannot hold; a setting is "
+                f"{name}: {key} of its Section is {shown(default)}, which config.yaml cannot hold; a setting is "
                 "a number, a text, true or false, a list or a mapping."
             ) from None
     return _named_section(name, section)

@@ -73,17 +73,22 @@ def load_config(
     _assign_all(values, given, mistakes)
     _add_wrappers(values, wrappers, mistakes)
     with _noted(mistakes):
-        try:
-            built = build_config(values, where=GIVEN)
-        except UserError:
-            build_config(from_file, where=source)
-            raise
+        built = _build(values, from_file, source)
     if mistakes:
         raise UserError(joined(mistakes))
     if is_extension(built.env.id):
         check_trusted(built.env.id, "env")
     _tell_of_id(values, built.env, tell)
     return built, source
+
+
+def _build(values: dict[str, Any], from_file: dict[str, Any], source: str) -> Config:
+    """Validate a source's values with the options over them; a mistake of the source alone names the source."""
+    try:
+        return build_config(values, where=GIVEN)
+    except UserError:
+        build_config(from_file, where=source)
+        raise
 
 
 def _tell_of_id(values: dict[str, Any], env: EnvConfig, tell: Callable[[str], None]) -> None:
