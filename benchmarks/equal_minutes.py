@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from install import LeftOutError, virtual_environment
+from install import LeftOutError, last_error, virtual_environment
 from matplotlib.figure import Figure
 from results import exit_on_signals
 
@@ -45,7 +45,7 @@ class Contestant:
     """A training under way, stopped unless its turn has come."""
 
     def __init__(self, name: str, game: str, seed: int, folder: Path) -> None:
-        self.folder = folder / name
+        self.name, self.folder, self.log = name, folder / name, folder / f"{name}.log"
         if name in OURS:
             command = [sys.executable, "-m", "a2c", "train", "--env", game, *OURS[name], "--quiet"]
             command += ["--seed", str(seed), "--run-dir", str(self.folder)]
@@ -53,7 +53,7 @@ class Contestant:
             script = str(HERE / "benchmarks/contestants/sb3_run.py")
             peer, algorithm = name.split("-")
             command = [str(virtual_environment(peer)), script, game, algorithm, str(seed), str(self.folder)]
-        self.command, self.log = command, (folder / f"{name}.log").open("w")
+        self.command = command
         self.process: subprocess.Popen[bytes] | None = None
         self.seconds, self.points = 0.0, list[Point]()
 
@@ -65,13 +65,13 @@ class Contestant:
         """
         start = time.monotonic()
         if self.process is None:
-            options: dict[str, Any] = {"stdout": self.log, "stderr": self.log, "start_new_session": True}
-            self.process = subprocess.Popen(self.command, **options)
+            with self.log.open("w") as log:
+                self.process = subprocess.Popen(self.command, stdout=log, stderr=log, start_new_session=True)
         else:
             self._signal(signal.SIGCONT)
         try:
             if self.process.wait(timeout=seconds):
-                sys.exit(f"{' '.join(self.command)} failed; see {self.log.name}")
+                sys.exit(f"{self.name} failed: {last_error(self.log.read_text())}")
         except subprocess.TimeoutExpired:
             self._signal(signal.SIGSTOP)
         self.seconds += time.monotonic() - start
@@ -105,6 +105,7 @@ class Contestant:
 
 def train(game: str, seed: int, minutes: float) -> None:
     """Train all contestants on a game, in turn, and keep their curves."""
+    KEPT.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         running = {name: Contestant(name, game, seed, Path(folder)) for name in NAMES}
         try:
@@ -112,11 +113,16 @@ def train(game: str, seed: int, minutes: float) -> None:
                 for name, contestant in running.items():
                     contestant.play(SLICE)
                     print(game, name, *contestant.points[-1:], flush=True)
+                keep(game, seed, running)
         finally:
             for contestant in running.values():
                 contestant.kill()
-    KEPT.mkdir(exist_ok=True)
+
+
+def keep(game: str, seed: int, running: dict[str, Contestant]) -> None:
+    """Write docs/equal_minutes/GAME.json, after each round: what stops the last one takes nothing away."""
     curves = {name: contestant.points for name, contestant in running.items()}
+    minutes = round(min(contestant.seconds for contestant in running.values()) / 60, 1)
     kept = {"machine": processor(), "cores": os.cpu_count(), "seed": seed, "minutes": minutes, "curves": curves}
     (KEPT / f"{env_slug(game)}.json").write_text(json.dumps(kept) + "\n")
 
@@ -158,11 +164,12 @@ def draw(kept: dict[str, dict[str, Any]]) -> bytes:
 
 
 INTRODUCTION = """\
-Mean raw return of the last 100 training games, with the agent steps that were made. Each contestant has both cores for
-the same minutes, start-up included; Stable-Baselines3 has the settings of its zoo
-(`benchmarks/contestants/sb3_run.py`), a2c those that `a2c train --env GAME` and `--algorithm ppo` have. One seed each:
-enough to see large differences, not small ones. `python benchmarks/equal_minutes.py train` plays again, `report` writes
-this page."""
+Mean raw return of the last 100 training games, with the agent steps that were made. Each contestant has both cores
+for the same minutes, start-up included; Stable-Baselines3 has the settings of its zoo
+(`benchmarks/contestants/sb3_run.py`), a2c those that `a2c train --env GAME` and `--algorithm ppo` have. The zoo's
+are one setting for all games, for 10 M steps; a2c's presets were chosen on these games, Pong's for Pong alone, with
+this seed among those looked at. One seed each: enough to see large differences, not small ones. `python
+benchmarks/equal_minutes.py train` plays again, `report` writes this page."""
 
 
 def main() -> int:

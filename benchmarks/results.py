@@ -362,7 +362,7 @@ These counts are a description, with no interval: so few runs are no test. The p
 these games, with seed 0 among the seeds looked at, while each of the zoo's algorithms has one setting for all games."""
 SPEED = """\
 A run takes at most {minutes} minutes of training on two cores; its start and its evaluations are not counted. Runs made
-on one core are counted {times} times as fast there, as measured."""
+on one core are counted {times} times as fast there, as one of Qbert was."""
 AGGREGATE = f"""\
 The interquartile mean of human-normalised scores over these games (Agarwal et al. 2021; 0 is random play, 1 a human).
 If games differ in their number of seeds, it is that of their means over seeds. A 95 % interval over seeds (stratified

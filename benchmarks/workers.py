@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 HEADINGS = (
-    "| workers | cores | steps/s | of one | rollout, ms | update alone, ms | all-reduce and waiting, ms | its share "
-    "| all-reduce of one number, ms | of all gradients, ms |"
+    "| workers | cores | steps/s | of the first row | rollout, ms | update alone, ms | all-reduce and waiting, ms "
+    "| its share | all-reduce of one number, ms | of all gradients, ms |"
 )
 WARM_UP = 5  # updates
 REDUCTIONS = 50  # of each size

@@ -17,7 +17,7 @@ class Patience(Callback):
         self.steps, self.best, self.since = steps, None, 0
 
     def on_update(self, moment):
-        if moment.return_mean is not None and (self.best is None or moment.return_mean > self.best):
+        if self.best is None or moment.return_mean > self.best:  # None until a game has ended
             self.best, self.since = moment.return_mean, moment.env_steps
         return moment.env_steps - self.since < self.steps  # False stops the run, which is saved
 

@@ -16,6 +16,7 @@ import tensorflow as tf
 from a2c.algorithms.algorithm import Algorithm
 from a2c.algorithms.gradient_step import Fit, GradientStep
 from a2c.algorithms.losses import entropy, policy_gradient_loss, value_loss
+from a2c.algorithms.on_policy import Objective, terms
 from a2c.algorithms.policy import actor_critic_policy
 from a2c.algorithms.returns import moments
 from a2c.algorithms.section import EXPLAINED_VARIANCE, LOSSES, STEP, AlgorithmSection, Promises
@@ -41,6 +42,7 @@ class Reinforce(Algorithm):
 
     def __init__(self, config, space, num_actions, replicas=None):
         self.config, self.policy, self.parts = config.algorithm, self.build_policy(config, space, num_actions), 1
+        self.objective = Objective.of(config)  # gamma, clipped rewards, and whether a lost life ends the return
         network = self.policy.model
         optimizer = build_optimizer(config.optimizer, total_steps=config.total_updates)  # one gradient step each
         rows = (self.config.rollout_length, config.env.num_envs)
@@ -54,11 +56,12 @@ class Reinforce(Algorithm):
 
     def batches(self, rollout, updates):
         """Yield the name and the batch of each gradient step: one, on the whole rollout."""
-        ends, after = rollout.terminated | rollout.truncated, 0.0
+        facts = (rollout.rewards, rollout.terminated, rollout.truncated, rollout.life_lost)
+        rewards, _, ends = terms(*facts, self.objective)
         whole = np.maximum.accumulate(ends[::-1])[::-1].astype(np.float32)
-        returns = np.zeros_like(whole)
+        returns, after = np.zeros_like(whole), 0.0
         for t in reversed(range(len(ends))):
-            returns[t] = after = rollout.rewards[t] + self.config.gamma * after * ~ends[t]
+            returns[t] = after = rewards[t] + self.config.gamma * after * ~ends[t]
         yield "update", Played(rollout.observations[:-1], rollout.actions, returns * whole, whole)
 
     def _loss(self, played, tap, pool):

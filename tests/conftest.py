@@ -22,10 +22,11 @@ T, B, A = 6, 5, 3
 GAMMA = 0.9
 PONG_RUN = Path(__file__).parents[1] / "runs" / "pong-a2c"  # a whole run of an early version
 VECTORS = Box(-1, 1, (4,), np.float32)
+GRAPH = {"mode": "graph"}  # of a test about graphs, or with so many updates that tracing pays
 
 
 def small_config(**sections: object) -> Config:
-    """Pong through a small network: 4 environments, 8 steps, an update every 32 agent steps."""
+    """Pong through a small network: 4 environments, 8 steps, an update every 32 agent steps; eager, as it is short."""
     values = {
         "total_env_steps": 320,
         "env": {"id": "Pong", "num_envs": 4, "screen_size": 42, "sticky_action_probability": 0.25},
@@ -33,10 +34,19 @@ def small_config(**sections: object) -> Config:
         "algorithm": {"rollout_length": 8, "gae_lambda": 0.95},
         "logging": {"every_updates": 2},
         "checkpoint": {"every_updates": 4},
+        "runtime": {"mode": "eager"},
     }
     for name, section in sections.items():
         values[name] = {**values.get(name, {}), **section} if isinstance(section, dict) else section
     return build_config(values, where="test")
+
+
+def draw_nothing(patch: pytest.MonkeyPatch) -> None:
+    """Replace matplotlib's pictures, of which a page has eight, by a word."""
+    for module, name in (("plot", "draw"), ("page", "draw_alone"), ("page", "draw_sign")):
+        patch.setattr(f"a2c.show.{module}.{name}", lambda *_: None)
+    for module in ("plot", "page"):
+        patch.setattr(f"a2c.show.{module}.render", lambda figure, form: b"picture")
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import small_config
+from conftest import GRAPH, small_config
 from killing import assert_same_checkpoints, read_lines
 
 from a2c.config import UserError
@@ -145,10 +145,11 @@ def test_what_is_no_callback_is_refused_before_anything_is_written(run_dir, call
 
 def test_a_score_stops_a_run_once_a_hundred_games_average_it(run_dir):
     """Every game scores -1 or 1, so -1 is reached with the hundredth; 4 games end in 11 steps."""
-    summary = train(config(total_env_steps=3_200), run_dir, callbacks=[StopAt(-1)])
+    settings = config(total_env_steps=3_200, runtime=GRAPH)
+    summary = train(settings, run_dir, callbacks=[StopAt(-1)])
     assert summary.stopped_by == "--stop-at -1"
     assert 100 <= summary.counters.episodes < 104
-    assert train(config(total_env_steps=3_200), run_dir, resume=True, callbacks=[StopAt(1.1)]).stopped_by is None
+    assert train(settings, run_dir, resume=True, callbacks=[StopAt(1.1)]).stopped_by is None
 
 
 def test_metrics_are_read_back_only_if_a_callback_asks():

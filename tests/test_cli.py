@@ -80,12 +80,8 @@ print(json.dumps(ended))
         assert "There is no run folder or checkpoint nowhere." in ended[words][2]
     for words, sentence in NOT_THERE.items():
         assert sentence in ended[words][2]
+    assert ended["--version"][1:3] == [f"a2c {a2c.__version__}\n", ""]
     assert ended.keys() == {*QUICK, *NO_GAME, *NOWHERE, *NOT_THERE}
-
-
-def test_version():
-    done = subprocess.run([sys.executable, "-m", "a2c", "--version"], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, f"a2c {a2c.__version__}", "")
 
 
 def test_help_names_the_stable_flags(run_cli):
@@ -251,7 +247,9 @@ def test_training_prints_plain_lines_without_a_terminal_and_only_what_is_asked_f
     assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
 
 
-def test_a_quiet_run_tells_by_its_exit_code_that_a_signal_stopped_it(run_cli, tmp_path, monkeypatch):
+def test_a_run_that_a_signal_stopped_tells_how_to_resume_and_a_quiet_one_by_its_exit_code(
+    run_cli, tmp_path, monkeypatch
+):
     learn = Run.learn
 
     def interrupted(run: Run) -> Update:
@@ -259,8 +257,11 @@ def test_a_quiet_run_tells_by_its_exit_code_that_a_signal_stopped_it(run_cli, tm
         return learn(run)
 
     monkeypatch.setattr(Run, "learn", interrupted)
-    stopped = run_cli("train", "--env", "Chain", "--steps", "800", "--run-dir", "r", "--quiet", cwd=tmp_path)
-    assert stopped == (128 + signal.SIGINT, "", "")
+    command = ("train", "--env", "Chain", "--steps", "800", "--eager", "--run-dir")
+    assert run_cli(*command, "q", "--quiet", cwd=tmp_path) == (128 + signal.SIGINT, "", "")
+    stopped = run_cli(*command, "r", cwd=tmp_path)
+    assert (stopped.returncode, stopped.stderr) == (128 + signal.SIGINT, "")
+    assert stopped.stdout.splitlines()[-1] == "  a2c resume r"
 
 
 def test_the_default_run_folder_names_env_seed_and_time(run_cli, tmp_path):
@@ -312,7 +313,7 @@ def test_bench_writes_what_a_later_one_compares_with_and_leaves_nothing_else(run
 
 
 def test_train_resume_goes_on_and_refuses_another_configuration(run_cli, tmp_path):
-    settings = ("train", "--env", "Chain", "--run-dir", "r", "--resume")
+    settings = ("train", "--env", "Chain", "--eager", "--run-dir", "r", "--resume")
     first = run_cli(*settings, "--steps", "160", cwd=tmp_path)
     assert first.returncode == 0, first.stderr
     longer = run_cli(*settings, "--steps", "240", cwd=tmp_path)
@@ -332,13 +333,12 @@ def test_train_resume_goes_on_and_refuses_another_configuration(run_cli, tmp_pat
     assert "resuming r to 240 steps" in same.stdout
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
-def test_a_stream_that_the_shell_has_closed_changes_no_exit_code(closed, tmp_path):
-    for words, code in (("envs", 0), ("eval nowhere", 2)):
-        command = f"exec {sys.executable} -m a2c {words} {closed}"
-        done = subprocess.run(command, shell=True, capture_output=True, text=True, cwd=tmp_path, timeout=60)
-        assert done.returncode == code
-        assert "Traceback" not in done.stderr
+@pytest.mark.parametrize(("words", "code"), [("envs >&-", 0), ("eval nowhere 2>&-", 2), ("envs <&- >&- 2>&-", 0)])
+def test_a_stream_that_the_shell_has_closed_changes_no_exit_code(words, code, tmp_path):
+    command = f"exec {sys.executable} -m a2c {words}"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, cwd=tmp_path, timeout=60)
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("library", ["pydantic", "rich"])  # of the configuration, of the command line

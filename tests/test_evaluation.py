@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import PONG_RUN, small_config
+from conftest import GRAPH, PONG_RUN, small_config
 from gymnasium.spaces import Box, Discrete
 
 from a2c.cli.judging import print_evaluation
@@ -49,7 +49,7 @@ def trained(folder: Path, **sections) -> Path:
 @pytest.fixture(scope="module")
 def breakout(tmp_path_factory) -> Path:
     env = {"id": "Breakout", "sticky_action_probability": 0.0, "max_frames_per_episode": 120}
-    return trained(tmp_path_factory.mktemp("runs") / "breakout", env=env)
+    return trained(tmp_path_factory.mktemp("runs") / "breakout", env=env, runtime=GRAPH)
 
 
 # --- which games count -----------------------------------------------------------------------------------------------
@@ -95,9 +95,9 @@ def test_a_protocol_decides_the_environment(breakout):
         assert [reference["score"] for reference in result.published] == columns
 
 
-def test_sticky_actions_are_really_played_and_nothing_is_published_of_greedy_agents(pong_run):
+def test_sticky_actions_are_really_played_and_nothing_is_published_of_greedy_agents(breakout):
     """Same network, same actions wanted, other games."""
-    plain, sticky = (evaluate(pong_run, episodes=1, protocol=name, greedy=True) for name in PROTOCOLS)
+    plain, sticky = (evaluate(breakout, episodes=1, protocol=name, greedy=True) for name in PROTOCOLS)
     assert plain.returns + plain.lengths != sticky.returns + sticky.lengths
     assert not plain.published
     assert not sticky.published

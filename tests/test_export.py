@@ -499,6 +499,7 @@ def own_network(observation_space, num_actions: int, *, seed: int, dtype: str) -
     return keras.Model(observations, (keras.layers.Dense(num_actions, dtype="float32")(x), values))
 
 
+@pytest.mark.integration
 def test_a_network_that_was_trained_under_xla_is_exported(tmp_path):
     config = small_config(
         total_env_steps=32, env={"id": "CartPole-v1"}, runtime={"mode": "xla"}, logging={"trackers": []}
@@ -531,7 +532,7 @@ def test_the_default_folder_is_in_the_run(capsys, tmp_path):
     assert {file.name for file in folder.iterdir()} == {"savedmodel", "card.md", "card.json"}
 
 
-@pytest.mark.parametrize("duelling", [False, True])
+@pytest.mark.parametrize("duelling", [pytest.param(False, marks=INTEGRATION), True])
 def test_q_values_are_exported(tmp_path, duelling):
     """In both formats the numbers that the agent chooses by, and the largest of them."""
     values = {
@@ -539,6 +540,7 @@ def test_q_values_are_exported(tmp_path, duelling):
         "env": {"id": "CartPole-v1", "num_envs": 4},
         "algorithm": {"name": "dqn", "learning_starts": 0, "replay_capacity": 100, "duelling": duelling},
         "optimizer": {"name": "adam", "learning_rate": 0.01},
+        "runtime": {"mode": "eager"},
     }
     train(build_config(values, where="test"), tmp_path / "run")
     written = export(tmp_path / "run", formats=["savedmodel"])

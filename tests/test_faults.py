@@ -18,7 +18,7 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
-from conftest import Ended, heed_sigint, small_config
+from conftest import GRAPH, Ended, heed_sigint, small_config
 from gymnasium.spaces import Box, Discrete
 
 from a2c.config import Config, CrashError, UserError, build_config, changed
@@ -167,7 +167,8 @@ def test_nothing_that_may_be_set_makes_what_is_applied_infinite(run_dir):
 
 def test_skipping_for_ever_ends(run_dir):
     gym.register("Hopeless-v0", lambda: gym.wrappers.TransformReward(Sick(), lambda reward: np.nan))
-    config = sick_config("none", env={"id": "Hopeless-v0"}, optimizer={"on_nan": "skip"}, total_env_steps=1_000_000)
+    own = {"env": {"id": "Hopeless-v0"}, "optimizer": {"on_nan": "skip"}, "runtime": GRAPH}
+    config = sick_config("none", **own, total_env_steps=1_000_000)
     with pytest.raises(UserError, match=f"nor were the {SKIPPED_IN_A_ROW - 1} before it"):
         train(config, run_dir)
     assert len(list((run_dir / "incidents").iterdir())) == KEPT
@@ -469,7 +470,7 @@ def test_only_what_is_damaged_is_passed_over(run_dir, tmp_path):
 
 
 def test_the_best_is_a_last_resort(run_dir):
-    config = small_config(env={"id": "Catch"}, total_env_steps=1280, checkpoint={"every_updates": 10})
+    config = small_config(env={"id": "Catch"}, total_env_steps=1280, checkpoint={"every_updates": 10}, runtime=GRAPH)
     train(config, run_dir)
     best = run_dir / "checkpoints" / "best.npz"
     assert best.exists()
@@ -531,14 +532,8 @@ def has_lines(run_dir: Path) -> bool:
     return file.exists() and len(file.read_text().splitlines()) > 2
 
 
-@pytest.mark.parametrize(
-    "number",
-    [
-        signal.SIGINT,
-        pytest.param(signal.SIGTERM, marks=pytest.mark.integration),
-        pytest.param(signal.SIGHUP, marks=pytest.mark.integration),
-    ],
-)
+@pytest.mark.integration
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_saves_and_tells_how_to_go_on(run_dir, number):
     command = [*A2C, *(word for word in CATCH if word != "--quiet")]
     process = started(*command, "--steps", 10_000_000, *SAVING_OFTEN[2:], "--run-dir", run_dir, preexec_fn=heed_sigint)
@@ -670,7 +665,7 @@ def test_auto_resume_starts_goes_on_and_is_content(run_cli, run_dir):
     [
         (["--env", "Catch", "--algorithm", "ppo", "--steps", "4k"], "was started with algorithm.name=a2c, not ppo"),
         (["--seed", "5"], "was started with seed=7, not 5"),  # and not with Pong's recipe, which nobody named
-        (["--mode", "eager"], "was started with runtime.mode=graph, not eager"),
+        (["--mode", "graph"], "was started with runtime.mode=eager, not graph"),
     ],
 )
 def test_auto_resume_names_what_differs_from_the_run(run_cli, catch_run, given, sentence):

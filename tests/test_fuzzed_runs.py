@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import small_config
+from conftest import draw_nothing, small_config
 from show.run_folders import evaluation, make_run
 from strangers import LINKS, ODD, assert_well_ended, clear, make_decoy, snapshot, within_bounds
 from test_strangers import EXPLODING, HOSTILE
@@ -198,11 +198,10 @@ def explore(seeds: range, original: Path, commands: list, tmp_path: Path, run_cl
     return seen
 
 
-@pytest.mark.parametrize("first", range(0, 300, 100))
+@pytest.mark.parametrize("first", range(0, 200, 100))
 def test_folders_that_are_looked_at(tmp_path, logged, monkeypatch, run_cli, first):
     """Without the pictures, which are matplotlib's."""
-    for module in ("plot", "page"):
-        monkeypatch.setattr(f"a2c.show.{module}.render", lambda figure, form: b"picture")
+    draw_nothing(monkeypatch)
     seen = explore(range(first, first + 100), logged, QUICK, tmp_path, run_cli)
     assert {name.split()[1] for name in seen} == {"fine", "refused"}
 

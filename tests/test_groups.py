@@ -411,12 +411,12 @@ def test_runs_of_any_number_of_parts_follow_each_other_in_one_process(tmp_path):
     """The second has the one thread that the first has left, and says so; after several threads there are no parts."""
     code = """
 import a2c.execution.runtime
-from conftest import small_config
+from conftest import GRAPH, small_config
 from a2c.execution.runtime import parts_of
 from a2c.run.training import train
 a2c.execution.runtime.allowed_cores = lambda: 2
-wide = small_config(env={"num_envs": 16}, total_env_steps=128, logging={"trackers": []})
-small = small_config(env={"id": "Catch"}, total_env_steps=128, logging={"trackers": []})
+wide = small_config(env={"num_envs": 16}, total_env_steps=128, logging={"trackers": []}, runtime=GRAPH)
+small = small_config(env={"id": "Catch"}, total_env_steps=128, logging={"trackers": []}, runtime=GRAPH)
 for name, config in ORDER:
     print(parts_of(config))
     train(config, name, warn=lambda sentence: print(sentence.partition(": ")[0]))

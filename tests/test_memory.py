@@ -23,11 +23,12 @@ def test_the_machine_has_memory_and_its_container_may_have_less(monkeypatch):
     assert physical_memory() == 500_000_000
 
 
-def test_a_rollout_of_more_observations_than_memory_names_keys_and_sizes():
+def test_a_rollout_of_more_observations_than_memory_names_keys_and_sizes(monkeypatch):
+    monkeypatch.setattr(memory, "physical_memory", lambda: 25 * 10**9)
     huge = ["env.num_envs=4096", "algorithm.rollout_length=4096", "total_env_steps=20_000_000"]
     config, _ = load_config(config="atari", assignments=huge)
     with pytest.raises(UserError) as error:
-        check_rollout_memory(config, IMAGES, memory=25 * 10**9)
+        check_rollout_memory(config, IMAGES)
     assert str(error.value) == (
         "algorithm.rollout_length=4096 x env.num_envs=4096 observations of 84 x 84 x 4 uint8 take 473.5 GB, and this "
         "machine has 25.0 GB; lower one of the two."
@@ -35,18 +36,22 @@ def test_a_rollout_of_more_observations_than_memory_names_keys_and_sizes():
 
 
 @pytest.mark.parametrize(("space", "size"), [(IMAGES, 32 * 84 * 84 * 4), (VECTORS, 32 * 4 * 4)])
-def test_a_rollout_that_just_fits_is_allowed(space, size):
+def test_a_rollout_that_just_fits_is_allowed(monkeypatch, space, size):
     config = small_config()  # 8 x 4
-    check_rollout_memory(config, space, memory=size)
+    monkeypatch.setattr(memory, "physical_memory", lambda: size)
+    check_rollout_memory(config, space)
+    monkeypatch.setattr(memory, "physical_memory", lambda: size - 1)
     with pytest.raises(UserError):
-        check_rollout_memory(config, space, memory=size - 1)
+        check_rollout_memory(config, space)
 
 
-def test_a_network_is_counted_with_gradients_and_optimizer():
+def test_a_network_is_counted_with_gradients_and_optimizer(monkeypatch):
     shapes = [(10, 5), (5,)]
-    check_network_memory(shapes, memory=55 * 16)
+    monkeypatch.setattr(memory, "physical_memory", lambda: 55 * 16)
+    check_network_memory(shapes)
+    monkeypatch.setattr(memory, "physical_memory", lambda: 55 * 16 - 1)
     with pytest.raises(UserError, match=r"The network has 55 weights, 10 x 5 in its largest layer.*model.hidden_sizes"):
-        check_network_memory(shapes, memory=55 * 16 - 1)
+        check_network_memory(shapes)
 
 
 def test_presets_fit():

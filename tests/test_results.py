@@ -345,6 +345,23 @@ def test_what_cannot_be_installed_is_told(results, monkeypatch, capsys, signals)
     assert capsys.readouterr().err == "sb3 cannot be installed.\n"
 
 
+def test_a_contestant_that_fails_says_why(contestant):
+    contestant.command = [sys.executable, "-c", "raise RuntimeError('no game here')"]
+    with pytest.raises(SystemExit, match=r"^ppo failed: RuntimeError: no game here$"):
+        contestant.play(30)
+
+
+def test_each_round_is_kept(contestant, monkeypatch, tmp_path, signals):
+    module = sys.modules["equal_minutes"]
+    contestant.command = ["sleep", "300"]
+    for name, value in (("NAMES", {"ppo": "ours"}), ("SLICE", 0.6), ("KEPT", tmp_path / "kept")):
+        monkeypatch.setattr(module, name, value)
+    monkeypatch.setattr(module, "Contestant", lambda *_: contestant)
+    assert call(module, "train", "--games", "Pong", "--minutes", "0.05", monkeypatch=monkeypatch) == 0
+    kept = json.loads((tmp_path / "kept/pong.json").read_text())
+    assert (kept["minutes"], kept["seed"], kept["curves"]) == (0.1, 0, {"ppo": []})
+
+
 def test_a_signal_ends_a_contestant(contestant, monkeypatch, signals):
     module = sys.modules["equal_minutes"]
     contestant.command = ["sleep", "300"]
@@ -355,3 +372,23 @@ def test_a_signal_ends_a_contestant(contestant, monkeypatch, signals):
         call(module, "train", "--games", "Pong", monkeypatch=monkeypatch)
     assert ended.value.code == 128 + signal.SIGTERM
     assert started[0].returncode == -signal.SIGKILL
+
+
+# --- the others -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    "words",
+    [
+        "sampling.py --capacity 2000 --size 12",
+        "replay.py --lengths 5 --num-envs 2",
+        "workers.py --env Catch --config catch --workers 1 --updates 1 --rounds 1",
+    ],
+)
+def test_the_command_runs(words):
+    name, *options = words.split()
+    script = Path(__file__).parents[1] / "benchmarks" / name
+    done = subprocess.run([sys.executable, script, *options], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout

@@ -82,12 +82,21 @@ def test_a_machine_without_onednn_is_another_machine(monkeypatch):
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="TensorFlow decides on other processors")
 def test_tensorflow_uses_onednn_on_every_x86_unless_the_user_says_no():
-    program = "import a2c, tensorflow, os; print(os.environ['TF_ENABLE_ONEDNN_OPTS'])"
+    program = "import a2c, os; print(os.environ['TF_ENABLE_ONEDNN_OPTS'])"
     others = {name: value for name, value in os.environ.items() if not name.startswith("TF_")}
     for asked, on in ({}, "1"), ({"TF_ENABLE_ONEDNN_OPTS": "0"}, "0"):
         done = subprocess.run([sys.executable, "-c", program], env=others | asked, capture_output=True, text=True)
         assert done.stdout == f"{on}\n", done.stderr
-        assert ("oneDNN custom operations are on" in done.stderr) == (on == "1")
+
+
+@pytest.mark.integration
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="TensorFlow decides on other processors")
+@pytest.mark.parametrize("asked", ["0", "1"])
+def test_tensorflow_heeds_what_is_asked_of_onednn(asked):
+    command = [sys.executable, "-c", "import a2c, tensorflow"]
+    others = {name: value for name, value in os.environ.items() if not name.startswith("TF_")}
+    done = subprocess.run(command, env=others | {"TF_ENABLE_ONEDNN_OPTS": asked}, capture_output=True, text=True)
+    assert ("oneDNN custom operations are on" in done.stderr) == (asked == "1")
 
 
 def test_a_gpu_is_another_machine(a_gpu):

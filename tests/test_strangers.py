@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import small_config
+from conftest import draw_nothing, small_config
 from show.run_folders import evaluation, make_run
 from strangers import LINKS, ODD, assert_well_ended, clear, make_decoy, snapshot, within_bounds
 
@@ -32,8 +32,7 @@ def decoy(tmp_path):
 @pytest.fixture
 def quick_pictures(monkeypatch):
     """Pictures are drawn elsewhere; here it matters where they land."""
-    for module in ("plot", "page"):
-        monkeypatch.setattr(f"a2c.show.{module}.render", lambda figure, form: b"picture")
+    draw_nothing(monkeypatch)
 
 
 @pytest.fixture(scope="module")
@@ -384,6 +383,18 @@ def test_yaml_that_explodes_is_refused_at_once(tmp_path, quick_pictures, run_cli
         assert ended.returncode == 2
         assert "config.yaml" in ended.stderr
     assert not (tmp_path / "canary").exists()
+
+
+def test_an_environment_of_one_run_is_no_reason_to_trust_the_algorithm_of_another(tmp_path, quick_pictures, run_cli):
+    (tmp_path / "evil.py").write_text("open('pwned', 'w')")
+    for name, section in (("one", {"env": {"id": "evil:Thing"}}), ("two", {"algorithm": {"name": "evil:Thing"}})):
+        run = make_logged(tmp_path / name)
+        values = yaml.safe_load((run / "config.yaml").read_text())
+        (run / "config.yaml").write_text(yaml.safe_dump({**values, **section}))
+    result = run_cli("report", "one", "two", "--out", "report.html", cwd=tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "a2c train --env evil:Thing" in (tmp_path / "report.html").read_text()
+    assert not (tmp_path / "pwned").exists()
 
 
 @pytest.mark.parametrize("key", ["seed", "env.num_envs", "x.y"])

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from conftest import small_config
+from conftest import GRAPH, small_config
 from killing import scalars
 from PIL import Image
 from tensorflow.python.summary.summary_iterator import summary_iterator
@@ -49,7 +49,7 @@ def final_arrays(run_dir: Path) -> dict[str, np.ndarray]:
 def plain(tmp_path_factory) -> Path:
     """10 updates of Pong."""
     folder = tmp_path_factory.mktemp("plain") / "run"
-    train(small_config(), folder)
+    train(small_config(runtime=GRAPH), folder)
     return folder
 
 
@@ -71,7 +71,7 @@ def assert_same_bits(a: Path, b: Path) -> None:
 
 
 def test_a_run_folder_holds_what_is_promised(run_dir):
-    config = small_config(evaluation={"episodes": 2}, total_env_steps=64)
+    config = small_config(evaluation={"episodes": 2}, total_env_steps=64, env={"max_frames_per_episode": 400})
     summary = train(config, run_dir)
     assert summary.counters.env_steps == 64
     assert summary.counters.updates == 2
@@ -94,7 +94,7 @@ def test_a_run_folder_holds_what_is_promised(run_dir):
 
 
 def test_same_config_and_seed_give_the_same_bits_and_another_seed_others(plain, tmp_path):
-    config = small_config()
+    config = small_config(runtime=GRAPH)
     train(config, tmp_path / "again")
     assert_same_bits(plain, tmp_path / "again")
     train(config.model_copy(update={"seed": 1}), tmp_path / "other")
@@ -110,7 +110,7 @@ def test_eager_and_graph_give_the_same_run_bit_for_bit(plain, tmp_path):
 def test_a_resumed_run_has_the_bits_of_one_never_stopped(tmp_path, env_id):
     """Stopped off every schedule, in the middle of episodes, with the linear schedule and Adam's moments running."""
     env = {"id": env_id}
-    sections = {"env": env, "optimizer": {"name": "adam", "schedule": "linear"}}
+    sections = {"env": env, "runtime": GRAPH, "optimizer": {"name": "adam", "schedule": "linear"}}
     if env_id == "Chain":
         sections["model"] = {"name": "mlp", "conv_layers": None}
     whole = small_config(**sections)
@@ -122,7 +122,6 @@ def test_a_resumed_run_has_the_bits_of_one_never_stopped(tmp_path, env_id):
     assert_same_bits(tmp_path / "whole", stopped)
 
 
-@pytest.mark.integration
 def test_a_killed_run_goes_on_from_its_checkpoint_and_drops_the_lines_beyond_it(tmp_path):
     """SIGKILL, no farewell: metrics reach further than the checkpoint, be it the one of the start."""
     config = small_config(env={"id": "Catch"}, checkpoint={"keep": 100}, logging={"histograms": True})
@@ -205,8 +204,15 @@ def test_an_edited_config_yaml_is_told_of_and_written_again(run_dir):
     file.write_text(written.replace("gamma: 0.99", "gamma: 0.5"))
     train(longer, run_dir, resume=True, warn=told.append)
     assert len(told) == 1
-    assert "config.yaml was edited (algorithm.gamma), which changes nothing" in told[0]
+    assert "config.yaml was edited (algorithm.gamma), which changes nothing" in told.pop()
     assert "gamma: 0.99" in file.read_text()
+    file.unlink()  # an incident's folder has none
+    train(longer, run_dir, resume=True, warn=told.append)
+    assert told == []
+    file.unlink()
+    file.symlink_to("x" * 300)
+    train(longer, run_dir, resume=True, warn=told.append)
+    assert f"{file} cannot be read" in told.pop()
     for odd in ("[1, 2]", "env: 3", "algorithm: {gamma: {x: 1}}", "\x00", "schema: 92"):
         file.write_text(odd)
         train(longer, run_dir, resume=True, warn=told.append)
@@ -358,7 +364,12 @@ def test_memory_does_not_grow_with_updates(run_dir):
     env = {"id": "Catch", "screen_size": 84, "num_envs": 8}
     model = {"conv_layers": [[4, 8, 8]]}
     config = small_config(
-        env=env, model=model, algorithm={"rollout_length": 16}, total_env_steps=128 * 10, logging={"trackers": []}
+        env=env,
+        model=model,
+        algorithm={"rollout_length": 16},
+        total_env_steps=128 * 10,
+        logging={"trackers": []},
+        runtime=GRAPH,
     )
     train(config, run_dir)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

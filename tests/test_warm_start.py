@@ -30,7 +30,8 @@ def begun(run):
 
 def test_the_weights_are_taken_and_all_else_is_fresh(first, tmp_path):
     last = step_files(first / "checkpoints")[-1]
-    other = config(seed=5, optimizer={"name": "adam"}, algorithm={"name": "ppo", "num_minibatches": 1})
+    ppo = {"name": "ppo", "num_minibatches": 1}
+    other = config(seed=5, optimizer={"name": "adam"}, algorithm=ppo, total_env_steps=64)
     train(other, tmp_path / "cold")
     for number, source in enumerate((first, last)):
         run = tmp_path / f"warm-{number}"

@@ -13,7 +13,7 @@ from a2c.execution.compile import Compiled, Tap, untapped
 from a2c.execution.replicas import ALONE, Replicas
 from a2c.shapes import check_shapes
 
-Metrics = dict[str, tf.Tensor]  # float32 scalars by name
+Metrics = dict[str, tf.Tensor]  # float32 by name: scalars, and what is told of each row, such as DQN's td_errors
 Batch = Any  # a named tuple of tensors or arrays, each [t, B, ...]
 Pool = Callable[[Moments], Moments]  # the moments of a slice -> those of the joint batch
 

@@ -38,18 +38,6 @@ class Minibatch(NamedTuple):
     returns: Array  # [n, B] float32: advantages + values
 
 
-class Schedule(NamedTuple):
-    """The learning rate, and the linear decay of all that is scheduled: by the fraction of updates that is left."""
-
-    total_updates: int
-    learning_rate: float
-    kind: str  # of the learning rate: constant or linear
-
-    def left(self, updates: int, kind: str) -> float:
-        """The factor of the initial value: 1 at the start; 0 after the last update if linear, else always 1."""
-        return 1 - updates / self.total_updates if kind == "linear" else 1.0
-
-
 class PPO(Algorithm):
     """Schulman et al. 2017, arXiv 1707.06347: `num_epochs` epochs on each rollout, of `num_minibatches` minibatches.
 
@@ -64,7 +52,7 @@ class PPO(Algorithm):
         policy = self.policy = self.build_policy(config, space, num_actions, replicas)
         self.objective, self.parts, self.replicas = Objective.of(config), parts_of(config), replicas
         self.shuffle_seed = stream_seed(config.seed, "minibatches")
-        self.schedule = Schedule(config.total_updates, config.optimizer.learning_rate, config.optimizer.schedule)
+        self.optimizer_config, self.total_updates = config.optimizer, config.total_updates
         # the rate is set before each update: epochs that end early must not delay its decay
         constant = config.optimizer.model_copy(update={"schedule": "constant"})
         with replicas.scope():
@@ -126,13 +114,17 @@ class PPO(Algorithm):
             self.rate_factor.assign(min(float(self.rate_factor) * factor, 1.0))
 
     def _set_schedule(self, updates: int) -> None:
-        config, schedule = self.config, self.schedule
-        rate = schedule.learning_rate * schedule.left(updates, schedule.kind)
+        config, left = self.config, 1 - updates / self.total_updates  # 1 at the start, 0 after the last update
+
+        def now(first: float, kind: str) -> float:
+            return first * left if kind == "linear" else first
+
+        rate = now(self.optimizer_config.learning_rate, self.optimizer_config.schedule)
         if config.target_clip_fraction is not None:
             rate *= float(self.rate_factor)
         self.learn.optimizer.learning_rate.assign(rate)
-        self.clip_range.assign(config.clip_range * schedule.left(updates, config.clip_schedule))
-        self.entropy_coef.assign(config.entropy_coef * schedule.left(updates, config.entropy_schedule))
+        self.clip_range.assign(now(config.clip_range, config.clip_schedule))
+        self.entropy_coef.assign(now(config.entropy_coef, config.entropy_schedule))
 
     def _whole(self, rollout: Rollout) -> Minibatch:
         """All rows of a rollout, from which the minibatches are taken."""

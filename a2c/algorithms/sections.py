@@ -124,7 +124,8 @@ class PPOSection(ActorCriticSection):
     entropy_schedule: Literal["constant", "linear"] = "constant"
     """Of entropy_coef; linear falls to 0 over the run."""
     value_clip_range: Annotated[float, Field(gt=0, le=1e6), NUMBER] | None = None
-    """The same for values; null = off: of no use (Andrychowicz et al. 2021)."""
+    """The most that a value may move from the old one in the clipped value loss, as in baselines; null = off, as
+    clipping is of no use (Andrychowicz et al. 2021)."""
     target_kl: Annotated[float, Field(gt=0), NUMBER] | None = None
     """An update ends early when approx_kl is above this; null = never."""
     target_clip_fraction: Annotated[float, Field(gt=0, lt=1), NUMBER] | None = None

@@ -14,7 +14,7 @@ import yaml
 from a2c.analysis.jobs import Job, Place, run_jobs
 from a2c.config import Config, UserError, build_config, dotted, dump_config, env_slug, read_config_file, short_key
 from a2c.execution.processes import own_command
-from a2c.reading import read_end
+from a2c.reading import LONGEST_LINE, read_end
 from a2c.run.checkpoint import step_file
 from a2c.run.files import make_folders, write_atomically
 from a2c.run.logs import parsed
@@ -90,14 +90,14 @@ def train_planned(planned: Sequence[Planned], folder: Path, *, jobs: int, place:
 
 
 def _training_job(plan: Planned, logs: Path) -> Job:
-    run, total = plan.run, plan.config.total_env_steps
-    how = ("--config", str(plan.file), "--seed", str(run.seed), "--steps", str(total))
+    run = plan.run
+    how = ("--config", str(plan.file), "--seed", str(run.seed), "--steps", str(plan.config.total_env_steps))
     where = ("--run-dir", str(run.folder), "--resume", "--quiet")
     return Job(
         name=f"{run.arm}, {run.env}, seed {run.seed}",
         command=(*own_command("a2c"), "train", *how, *where),
         log=logs / f"{run.folder.name}.log",
-        is_done=lambda: is_finished(run.folder, total),
+        is_done=lambda: is_finished(run.folder, plan.config),
     )
 
 
@@ -111,10 +111,14 @@ def _names(arms: Sequence[Arm]) -> list[str]:
     ]
 
 
-def is_finished(folder: Path, total_env_steps: int) -> bool:
-    """Whether a run has its last line of metrics and the checkpoint that belongs to it."""
+def is_finished(folder: Path, config: Config) -> bool:
+    """Whether a run has its last line of metrics, and the checkpoint and the evaluation that belong to it."""
     steps = steps_done(folder)
-    return steps >= total_env_steps and step_file(folder / "checkpoints", steps).exists()
+    judged = (
+        not config.evaluation.episodes
+        or last_record(folder, "evaluations.jsonl", LONGEST_LINE).get("env_steps") == steps
+    )
+    return judged and steps >= config.total_env_steps and step_file(folder / "checkpoints", steps).exists()
 
 
 def steps_done(folder: Path) -> int:
@@ -122,10 +126,10 @@ def steps_done(folder: Path) -> int:
     return int(last_record(folder).get("env_steps", 0))
 
 
-def last_record(folder: Path) -> dict[str, Any]:
-    """A run's last line of metrics; empty if there is none, or it is incomplete."""
+def last_record(folder: Path, log: str = "metrics.jsonl", longest: int = 2**16) -> dict[str, Any]:
+    """The last line of a run's log, of at most `longest` bytes; empty if there is none, or it is incomplete."""
     try:
-        return parsed(read_end(folder / "metrics.jsonl", 2**16).rstrip().rpartition("\n")[2]) or {}
+        return parsed(read_end(folder / log, longest).rstrip().rpartition("\n")[2]) or {}
     except OSError:
         return {}
 

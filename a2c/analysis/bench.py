@@ -23,7 +23,7 @@ from rich.table import Table
 from a2c.algorithms.algorithm import build_algorithm
 from a2c.analysis.floor import RandomPlayer, flops_per_step, matrix_rate
 from a2c.analysis.timed_loop import Clock, Loop, clocks_on
-from a2c.config import Config, UserError, dotted, dump_config
+from a2c.config import Config, UserError, changed, dotted, dump_config
 from a2c.data.collector import build_collector
 from a2c.envs import make_env_groups, make_simulator, share_of_group
 from a2c.execution.machine import processor, versions
@@ -105,6 +105,8 @@ def run_bench(config: Config, *, steps: int | None = None, on_round: Callable[[]
     updates = _updates_per_chunk(config, steps)
     if config.runtime.strategy != "none":
         raise UserError("a2c bench times one learner; leave runtime.strategy out (benchmarks/workers.py has several).")
+    kept = [name for name in config.logging.trackers if name == "tensorboard"]  # the others would publish a run
+    config = changed(config, {"logging.trackers": kept})
     config = config.model_copy(update={"algorithm": config.algorithm.warmed_up()})
     parts = parts_of(config)
     setup(config.runtime, parts=parts)

@@ -96,7 +96,9 @@ def compare_values(request: Request, text: str) -> Comparison:
     """Compare one arm for each value of a key, from `key=a,b`."""
     key, values = _parse_values(text)
     envs = request.envs or ((None,) if request.config else ("Catch",))
-    arms = [Arm(f"{short_key(key)}={value}", request.load(env=env, **{key: value})) for env in envs for value in values]
+    arms = [
+        Arm(f"{short_key(key)}={value}", request.load(env=env, also={key: value})) for env in envs for value in values
+    ]
     return compare_arms(arms, request, "vary")
 
 
@@ -122,7 +124,7 @@ def compare_targets(request: Request, targets: Sequence[str]) -> Comparison:
 def _target(request: Request, target: str, env: str | None) -> Config:
     """The configuration of a target: an algorithm's own recipe for a game, a preset, or a file."""
     if is_algorithm(target):
-        return request.load(env=env or "Catch", **{"algorithm.name": target})
+        return request.load(env=env or "Catch", also={"algorithm.name": target})
     return request.load(config=target, env=env)
 
 

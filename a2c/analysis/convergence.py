@@ -186,11 +186,15 @@ def _plain(line: dict[str, Any]) -> dict[str, Any]:
 
 
 def _has_needed(line: dict[str, Any]) -> bool:
-    """Whether a line has all that is compared, as finite numbers; before the first game the return may be null."""
+    """Whether a line has all that is compared, as finite numbers, steps and seconds above 0.
+
+    Before the first game the return may be null.
+    """
     numbers = {name: line.get(name) for name in NEEDED | ({"gradient_steps"} & line.keys())}
     if "episode_return_mean" in line and line["episode_return_mean"] is None:
         numbers["episode_return_mean"] = 0
-    return all(math.isfinite(number(value)) for value in numbers.values()) and number(line["seconds"]) > 0
+    counted = all(number(numbers[name]) > 0 for name in ("env_steps", "seconds"))
+    return counted and all(math.isfinite(number(value)) for value in numbers.values())
 
 
 def _coarsest(runs: list[list[dict[str, Any]]]) -> Fraction:

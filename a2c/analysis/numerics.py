@@ -122,11 +122,11 @@ def find_where(eager: Algorithm, graph: Algorithm, rollouts: Iterable[Rollout], 
         first_update = first_update or (rollout, before)
         differing = differing_names(snapshot(eager), snapshot(graph))
         if differing:
-            return _look_closer(eager, graph, rollout, before, tamper, updates, updates, differing)
+            return _look_closer(eager, graph, rollout, before, tamper, updates, differing)
     if first_update is None:
         raise ValueError("find_where needs at least one rollout")
     rollout, before = first_update
-    return _look_closer(eager, graph, rollout, before, tamper, None, updates, [])
+    return _look_closer(eager, graph, rollout, before, tamper, updates, [])
 
 
 class _State(NamedTuple):
@@ -153,11 +153,11 @@ def _look_closer(
     rollout: Rollout,
     before: tuple[_State, _State],
     tamper: Tamper | None,
-    number: int | None,
     updates: int,
     differing: list[str],
 ) -> Where:
-    made = 0 if number is None else number - 1
+    """Repeat the last update if it differs, else the first, and read every stage."""
+    made = updates - 1 if differing else 0
     _go_back(graph, before[1])
     graph.update(rollout, made)
     unobserved = snapshot(graph)
@@ -167,7 +167,7 @@ def _look_closer(
     of_graph = observe(graph, rollout, made, "graph", tamper)
     stages = tuple(compare_arrays(name, of_eager[name], of_graph[name]) for name in of_eager)
     return Where(
-        update=number,
+        update=updates if differing else None,
         updates=updates,
         first=next((stage.stage for stage in stages if stage.differing), None),
         stages=stages,

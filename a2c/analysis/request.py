@@ -33,8 +33,10 @@ class Request:
     view: View = field(default_factory=View)
     tell: Callable[[str], None] = lambda text: None  # see `load_config`; told the same by every arm
 
-    def load(self, *, env: str | None = None, config: str | None = None, **overrides: Any) -> Config:
-        """A configuration with everything that only costs time switched off."""
-        values = {**self.overrides, **overrides, **FORCED}
+    def load(
+        self, *, env: str | None = None, config: str | None = None, also: Mapping[str, Any] | None = None
+    ) -> Config:
+        """A configuration with everything that only costs time switched off; `also` are more dotted keys."""
+        values = {**self.overrides, **(also or {}), **FORCED}
         config = self.config if config is None else config
         return load_config(config=config, env_id=env, overrides=values, assignments=self.assignments, tell=self.tell)[0]

@@ -31,7 +31,8 @@ def open_folder(folder: Path | None, noun: str, name: str, what: dict[str, Any])
     folder = folder or Path("runs") / f"{name}-{digest}"
     file = folder / f"{noun}.json"
     if not file.is_file():
-        if folder.is_dir() and any(not path.name.startswith(".") for path in folder.iterdir()):
+        holds_files = folder.is_dir() and any(not path.name.startswith(".") for path in folder.iterdir())
+        if holds_files and not file.is_file():  # the same command may have begun it meanwhile
             raise UserError(f"{folder} holds other files; choose another --out.")
         try:
             make_folders(folder)

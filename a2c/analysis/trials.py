@@ -22,7 +22,7 @@ from a2c.analysis.space import Dimension, Range, Space, contains, rounded, with_
 from a2c.config import Config, UserError, dotted, dump_config, short_key
 from a2c.reading import read_bytes
 from a2c.run.files import make_folders, write_atomically
-from a2c.run.lock import FolderLock, is_locked
+from a2c.run.lock import FolderLock, LockedError, is_locked
 
 GRID = 20  # points of a run at which trials are compared
 STUDY = "a2c"  # the name of the study in the folder's own storage
@@ -206,10 +206,8 @@ class Trials:
 
     def _ask(self) -> Claim | None:
         """A new trial; None if its settings contradict each other, or another trial had them."""
-        before, finished = (
-            self.study.get_trials(deepcopy=False),
-            [each for each in self.all() if each.state.is_finished()],
-        )
+        before = self.study.get_trials(deepcopy=False)
+        finished = [each for each in self.all() if each.state.is_finished()]
         trial = self.study.ask()
         lock = self._lock(trial.number)
         assert lock is not None
@@ -268,7 +266,7 @@ class Trials:
             return None
         try:
             lock.take()
-        except UserError:
+        except LockedError:
             return None
         return lock
 

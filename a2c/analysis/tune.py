@@ -224,7 +224,7 @@ class _Session:
 
     def _ended(self, each: _Running, code: int, score: float | None) -> None:
         claim, survived = each.claim, isinstance(each.process, _Survivor)
-        if code == 0 and not survived and is_finished(each.run, claim.config.total_env_steps):
+        if code == 0 and not survived and is_finished(each.run, claim.config):
             if score is None:
                 self._fail(claim, "no game has ended in its steps; give more --steps")
             else:

@@ -10,6 +10,7 @@ from a2c.config.loading import (
     lookup,
     nearest_key,
     parse_assignment,
+    preset_config,
 )
 from a2c.config.schema import (
     MOST_GAMES,
@@ -55,6 +56,7 @@ __all__ = [
     "nearest",
     "nearest_key",
     "parse_assignment",
+    "preset_config",
     "preset_names",
     "printable",
     "printable_lines",

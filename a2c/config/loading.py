@@ -64,10 +64,7 @@ def load_config(
     names = [given.get(key) for key in ("env.id", "algorithm.name", "model.name")]
     for name in filter(is_extension, [*names, *wrapper_names(given.get("env.wrappers")), *wrappers]):
         trust(str(name))
-    algorithm = given.get("algorithm.name")
-    source, values = read_source(config, given.get("env.id"), algorithm)
-    if is_extension(algorithm):
-        _keep_what_it_has(values, str(algorithm))
+    source, values = _read(config, given)
     _algorithm(values, source)  # a mistake in it is the file's
     from_file = deepcopy(values)
     _assign_all(values, given, mistakes)
@@ -80,6 +77,24 @@ def load_config(
         check_trusted(built.env.id, "env")
     _tell_of_id(values, built.env, tell)
     return built, source
+
+
+def preset_config(preset: str | None, given: dict[str, Any]) -> Config:
+    """A preset, None for the default one, with other values under dotted keys; unlike `load_config` it trusts no code.
+
+    Raises:
+        UserError: for an unknown key or a value that is not allowed.
+    """
+    return _with(_read(preset, given)[1], given)
+
+
+def _read(config: str | Path | None, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The name and the values of the preset or file that belongs to an environment and an algorithm."""
+    algorithm = given.get("algorithm.name")
+    source, values = read_source(config, given.get("env.id"), algorithm)
+    if is_extension(algorithm):
+        _keep_what_it_has(values, str(algorithm))
+    return source, values
 
 
 def _build(values: dict[str, Any], from_file: dict[str, Any], source: str) -> Config:
@@ -123,8 +138,10 @@ def changed(config: Config, changes: dict[str, Any]) -> Config:
     Raises:
         UserError: for an unknown key or a value that is not allowed.
     """
-    values = dump_config(config)
-    given = {key: value for key, value in changes.items() if value is not None}
+    return _with(dump_config(config), {key: value for key, value in changes.items() if value is not None})
+
+
+def _with(values: dict[str, Any], given: dict[str, Any]) -> Config:
     mistakes: list[str] = []
     _assign_all(values, given, mistakes)
     if mistakes:

@@ -174,7 +174,7 @@ class RuntimeConfig(Section):
     workers: Annotated[int, Field(ge=1, le=65_536), NUMBER] = 1
     """Of multiworker: the cluster says how many, and a run keeps them."""
     replicas: Annotated[int, Field(ge=0, le=1024), NUMBER] = 0
-    """Of each process; 0 = one for each GPU. Without any, mirrored tries virtual devices of the processor."""
+    """Of each process; 0 = one for each GPU. Without GPUs, mirrored makes as many virtual devices."""
     cluster_wait_minutes: NonNegative = 10.0
     """How long to wait for all workers."""
 

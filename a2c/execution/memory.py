@@ -18,18 +18,17 @@ def physical_memory() -> int:
     return int(min(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), memory_limit()))
 
 
-def check_rollout_memory(config: Config, observation_space: Any, *, memory: int | None = None) -> None:
+def check_rollout_memory(config: Config, observation_space: Any) -> None:
     """Check that the observations of a rollout fit in memory.
 
     Args:
         config: of the run.
         observation_space: Gymnasium Box of one observation.
-        memory: bytes available; default: this machine's.
 
     Raises:
         UserError: if not; it names the keys and sizes.
     """
-    memory = physical_memory() if memory is None else memory
+    memory = physical_memory()
     steps = config.algorithm.rollout_length * config.env.num_envs  # of this process
     size = steps * math.prod(observation_space.shape) * observation_space.dtype.itemsize
     if size > memory:
@@ -63,17 +62,16 @@ def check_replay_memory(capacity: int, stored: int, observation_space: Any, stac
         )
 
 
-def check_network_memory(shapes: list[tuple[int, ...]], *, memory: int | None = None) -> None:
+def check_network_memory(shapes: list[tuple[int, ...]]) -> None:
     """Check that a network can be trained in memory.
 
     Args:
         shapes: of its weights, float32.
-        memory: bytes available; default: this machine's.
 
     Raises:
         UserError: if not; it names the keys and sizes.
     """
-    memory = physical_memory() if memory is None else memory
+    memory = physical_memory()
     weights = sum(math.prod(shape) for shape in shapes)
     size = weights * COPIES * 4
     if size > memory:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,7 +24,6 @@ from a2c.config import (
     read_config_file,
     shown,
 )
-from a2c.config.loading import value_at
 from a2c.execution.machine import versions
 from a2c.execution.replicas import Replicas, from_text, to_text
 from a2c.run.checkpoint import Saved
@@ -102,13 +102,16 @@ def _latest(run_dir: Path, config: Config, warn: Callable[[str], None]) -> Saved
 
 def _tell_of_edits(run_dir: Path, config: Config, warn: Callable[[str], None]) -> None:
     """Warn if config.yaml was edited, since a run keeps the settings of its checkpoints and writes the file again."""
+    if not os.path.lexists(run_dir / "config.yaml"):  # of an incident, or of a start that was killed
+        return
     try:
         found = read_config_file(run_dir / "config.yaml")
     except UserError as error:
         warn(f"{error} The run keeps its settings, and writes the file again.")
         return
-    settings = dotted(dump_config(config))
-    edited = [key for key, value in settings.items() if key not in FREE_KEYS and value_at(found, key, value) != value]
+    sections = dump_config(config)
+    settings = sections | dotted(sections)
+    edited = [key for key, value in dotted(found).items() if key not in FREE_KEYS and settings.get(key, value) != value]
     if edited:
         warn(
             f"{run_dir / 'config.yaml'} was edited ({', '.join(edited)}), which changes nothing: a run keeps its "

@@ -7,7 +7,7 @@ import shlex
 from typing import Any
 
 from a2c.algorithms.sections import DEFAULT
-from a2c.config import Config, dotted, dump_config, load_config, preset_names
+from a2c.config import Config, dotted, dump_config, preset_config, preset_names
 from a2c.extensions import naming
 from a2c.show.runs import Run
 
@@ -21,7 +21,7 @@ def train_command(config: Config) -> str:
     words: list[str] = []
     for preset in (None, *preset_names()):  # None: the default of `a2c train`
         named = {"algorithm.name": config.algorithm.name} if preset is None else {}
-        near, _ = load_config(config=preset, env_id=config.env.id, overrides=named)
+        near = preset_config(preset, {"env.id": config.env.id, **named})
         values = dotted(dump_config(near))
         differing = {key: value for key, value in wanted.items() if key not in values or values[key] != value}
         if preset is None or len(differing) < len(shortest):

@@ -1,7 +1,7 @@
 """a2c itself: `Algorithm.iterate`, one round of the loop of a2c/run/training.py, with any preset.
 
 Included: episodes of their own seeds, scores, the log of actions for exact resuming, and reading the losses every 800
-steps or every rollout (`a2c train` does so every hundred updates). Left out: checkpoints and the files of metrics.
+steps or every rollout. Left out: checkpoints and the files of metrics.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from a2c.execution.runtime import parts_of, setup
 def build(settings: Settings) -> Train:
     """The variant is a whole configuration, as `dump_config` gives it."""
     config = build_config(settings.variant, where="the driver")
+    config = config.model_copy(update={"algorithm": config.algorithm.warmed_up()})  # it learns from the start
     parts = parts_of(config)
     setup(config.runtime, parts=parts)
     envs = make_env_groups(config.env, seed=config.seed, groups=parts)

@@ -6,8 +6,10 @@ to 0 over them. In FOLDER/progress.csv `rollout/ep_rew_mean` is the mean raw ret
 
 from __future__ import annotations
 
+import os
 import sys
 
+import torch
 from sb3 import A2C_SETTINGS, PPO_SETTINGS
 from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.env_util import make_atari_env
@@ -19,6 +21,7 @@ STEPS = 10_000_000
 
 def main(game: str, name: str, seed: str, folder: str) -> None:
     """Train until killed."""
+    torch.set_num_threads(len(os.sched_getaffinity(0)))  # else one for each pair of hyper-threads
     is_ppo = name == "ppo"
     envs = make_atari_env(f"{game}NoFrameskip-v4", n_envs=8 if is_ppo else 16, seed=int(seed))
     algorithm, settings = (PPO, {**PPO_SETTINGS, "n_steps": 128}) if is_ppo else (A2C, A2C_SETTINGS)

@@ -85,7 +85,8 @@ def test_it_reports_what_it_announces_and_counts_its_gradient_steps(name):
     assert settings.algorithm.TITLE
 
 
-@pytest.mark.parametrize("name", quick(SAME_IN_BOTH_MODES))
+@pytest.mark.integration
+@pytest.mark.parametrize("name", SAME_IN_BOTH_MODES)
 def test_eager_execution_gives_the_bits_of_graphs(name):
     found = []
     for mode in ("eager", "graph"):
@@ -133,7 +134,7 @@ def test_a_checkpoint_holds_all_that_was_learned(name, tmp_path):
 @pytest.mark.parametrize("name", quick(ALGORITHMS))
 def test_a_reward_without_end_is_never_learned_from(name, monkeypatch):
     """The update says what failed, and no weight or slot takes a number that is not finite."""
-    settings = config(name, env={"id": "Bandit", "num_envs": 8, "reward_clipping": "none"})
+    settings = config(name, "eager", env={"id": "Bandit", "num_envs": 8, "reward_clipping": "none"})
     algorithm, collector = begun(settings)
     for group in collector.groups:
         step = group.envs.step

@@ -57,10 +57,10 @@ def test_the_target_has_the_form_of_a_policy_of_ones_own():
 
 SWITCHES = [
     ("eager", {}),
-    ("graph", {"double": True}),
-    ("graph", {"duelling": True}),
+    ("eager", {"double": True}),
+    ("eager", {"duelling": True}),
     ("eager", {"n_step": 3}),
-    ("graph", {"prioritised": True, "target_update": 1}),
+    ("eager", {"prioritised": True, "target_update": 1}),
     ("graph", {"double": True, "duelling": True, "n_step": 3, "prioritised": True}),
 ]
 
@@ -145,7 +145,7 @@ def test_eager_and_graph_make_the_same_updates_bit_for_bit():
 
 
 def test_epsilon_falls_in_a_straight_line_and_is_saved():
-    algorithm = dqn(exploration_fraction=0.4, final_epsilon=0.2)  # of 10 updates
+    algorithm = dqn("eager", exploration_fraction=0.4, final_epsilon=0.2)  # of 10 updates
     seen = [float(algorithm.policy.epsilon.numpy())]
     seen += [float(algorithm.update(make_rollout(n, t=T, b=B), n).metrics["epsilon"]) for n in range(5)]
     np.testing.assert_allclose(seen, [1, 0.8, 0.6, 0.4, 0.2, 0.2], rtol=1e-6)
@@ -212,7 +212,7 @@ def test_a_comparison_of_modes_looks_at_the_same_draws_again():
 @pytest.mark.parametrize(("learning_starts", "n_step"), [(0, 1), (1, 1), (48, 1), (49, 1), (72, 3), (0, 30)])
 def test_the_rate_falls_to_its_last_step_and_not_before(learning_starts, n_step):
     """Counted as the run makes them: the last step has a rate above 0, of a schedule that ends at 0."""
-    values = settings(learning_starts=learning_starts, n_step=n_step)
+    values = settings("eager", learning_starts=learning_starts, n_step=n_step)
     config = values.model_copy(update={"optimizer": values.optimizer.model_copy(update={"schedule": "linear"})})
     algorithm = build_algorithm(config, VECTORS, A)
     updates = [algorithm.update(make_rollout(n, t=T, b=B), n) for n in range(config.total_updates)]
@@ -231,7 +231,7 @@ def test_a_run_that_ends_before_it_learns_is_a_mistake(steps):
 
 def test_the_target_starts_as_the_network_that_the_run_was_given():
     """As `--init-from` gives it: after the algorithm was built, and before its first gradient step."""
-    algorithm = dqn(learning_starts=0, target_update=1000)
+    algorithm = dqn("eager", learning_starts=0, target_update=1000)
     given = [v.numpy() for v in algorithm.policy.model.variables]
     algorithm.update(make_rollout(0, t=T, b=B), 0)
     for target, variable, then in zip(algorithm.target.variables, algorithm.policy.model.variables, given, strict=True):

@@ -22,7 +22,7 @@ def observations(n: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(n, *VECTORS.shape)).astype(np.float32)
 
 
-def test_all_batch_sizes_and_seeds_have_one_trace():
+def test_batches_of_any_size_are_acted_on():
     policy = preferring()
     for n in (4, 1, 7, 4):
         actions, said = policy.explore(observations(n), np.array([n, 2**40 + n], np.int64))

@@ -164,9 +164,8 @@ def test_workers_share_the_order_of_one_process_with_all_their_environments():
 def test_an_update_ends_when_the_policy_has_moved_too_far():
     """By the KL that the gradient step before found; without a target all steps are made."""
     rollout = collected(ppo(), 0)
-    steps = {target: ppo(target_kl=target).update(rollout, 0).gradient_steps for target in (None, 1e-9, 0.03, 1e9)}
-    assert (steps[None], steps[1e-9], steps[1e9]) == (6, 1, 6)
-    assert 1 <= steps[0.03] <= 6
+    steps = [ppo("eager", target_kl=target).update(rollout, 0).gradient_steps for target in (None, 1e-9, 1e9)]
+    assert steps == [6, 1, 6]
 
 
 def test_rate_clip_range_and_entropy_term_fall_with_the_updates_made_however_many_steps_those_had():
@@ -207,17 +206,21 @@ def test_the_rate_falls_after_updates_that_clip_too_much_and_rises_again_up_to_i
 
 
 def test_a_step_that_is_not_finite_is_not_applied_and_ends_the_update():
-    algorithm = ppo()
+    algorithm = ppo("eager")
     rollout = collected(algorithm, 0)
     rollout.rewards[2, 1] = np.inf
-    before = weights_of(algorithm.policy.model)
-    update = algorithm.update(rollout, 0)
+    seen, step = [], algorithm.steps["minibatch"]
+
+    def watched(batch):
+        seen.append(weights_of(algorithm.policy.model))
+        return step(batch)
+
+    update = algorithm.update(rollout, 0, {"minibatch": watched})
     assert update.failed is not None
     assert update.failed[0] == "minibatch"
+    assert update.gradient_steps == len(seen) - 1
     for path, weight in weights_of(algorithm.policy.model).items():
-        if update.gradient_steps == 0:
-            np.testing.assert_array_equal(weight, before[path])
-        assert np.isfinite(weight).all()
+        np.testing.assert_array_equal(weight, seen[-1][path])
 
 
 @pytest.mark.parametrize(

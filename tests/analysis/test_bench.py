@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import VECTORS, small_config
+from conftest import GRAPH, VECTORS, small_config
 from gymnasium.spaces import Box
 from rich.console import Console
 
@@ -29,7 +29,7 @@ from a2c.networks.model import build_model
 from a2c.run.counters import Counters
 from a2c.run.metrics import Writers
 
-CATCH = small_config(env={"id": "Catch"})
+CATCH = small_config(env={"id": "Catch"}, runtime=GRAPH)
 NAP = 0.02
 
 
@@ -105,6 +105,13 @@ def test_pong_in_eager_execution_writes_real_metrics_for_the_fewest_steps_possib
 def test_too_few_steps_are_refused_and_the_fewest_named(tmp_path, steps):
     with pytest.raises(UserError, match=r"5 rounds of 2 updates of 32 steps take 320\."):
         run_in(tmp_path, small_config(), steps)
+
+
+def test_no_tracker_gets_a_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(bench, "matrix_rate", lambda precision: 1e10)
+    trackers = {"trackers": ["tensorboard", "mlflow"]}
+    config = small_config(env={"id": "Catch"}, logging=trackers)
+    assert run_in(tmp_path, config, 320).config["logging"]["trackers"] == ["tensorboard"]
 
 
 def test_the_actors_of_a3c_are_timed(tmp_path):

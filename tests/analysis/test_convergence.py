@@ -192,8 +192,19 @@ def test_equal_runs_of_another_speed_are_identical(tmp_path):
     assert convergence.are_identical(made_run(tmp_path / "a", [0.5]), made_run(tmp_path / "b", [0.5], speed=7.0))
 
 
-def test_runs_are_sorted_into_arms_by_what_differs(real_runs):
-    folders = [real_runs / name for name in ("graph-s0", "graph-s1", "quick-s1", "quick-s0")]
+@pytest.fixture
+def begun(tmp_path) -> Path:
+    """The configurations of runs: two seeds of two learning rates."""
+    for name, sections in (("plain", {}), ("quick", {"optimizer": {"learning_rate": 0.1}})):
+        for seed in (0, 1):
+            (tmp_path / f"{name}-s{seed}").mkdir()
+            values = dump_config(bandit(seed=seed, **sections))
+            (tmp_path / f"{name}-s{seed}/config.yaml").write_text(yaml.safe_dump(values))
+    return tmp_path
+
+
+def test_runs_are_sorted_into_arms_by_what_differs(begun):
+    folders = [begun / name for name in ("plain-s0", "plain-s1", "quick-s1", "quick-s0")]
     runs = find_runs(folders)
     assert [(run.arm, run.env, run.seed) for run in runs] == [
         ("learning_rate=0.0007", "Bandit", 0),
@@ -230,13 +241,13 @@ def test_runs_of_several_algorithms_are_named_after_them_and_after_what_differs_
     }
 
 
-def test_runs_that_cannot_be_compared_are_refused(real_runs, tmp_path):
+def test_runs_that_cannot_be_compared_are_refused(begun, tmp_path):
     with pytest.raises(UserError, match="trained in the same way"):
-        find_runs([real_runs / "graph-s0", real_runs / "graph-s1"])
+        find_runs([begun / "plain-s0", begun / "plain-s1"])
     with pytest.raises(UserError, match="is not the folder of a run"):
-        find_runs([real_runs / "graph-s0", tmp_path])
+        find_runs([begun / "plain-s0", tmp_path])
     with pytest.raises(UserError, match="same configuration and seed"):
-        find_runs([real_runs / name for name in ("graph-s0", "quick-s0", "graph-s0")])
+        find_runs([begun / name for name in ("plain-s0", "quick-s0", "plain-s0")])
     empty = tmp_path / "empty"
     empty.mkdir()
     with pytest.raises(UserError, match="No game has ended"):
@@ -246,10 +257,10 @@ def test_runs_that_cannot_be_compared_are_refused(real_runs, tmp_path):
 def test_a_run_is_finished_with_its_last_line_and_the_checkpoint_that_belongs_to_it(tmp_path):
     folder = made_run(tmp_path / "a", [0.1, 0.2, 0.3])
     assert steps_done(folder) == 300
-    assert is_finished(folder, 290)
-    assert not is_finished(folder, 301)
+    assert is_finished(folder, bandit(total_env_steps=290))
+    assert not is_finished(folder, bandit(total_env_steps=301))
     (folder / "checkpoints/step-000000000300.npz").unlink()
-    assert not is_finished(folder, 300)
+    assert not is_finished(folder, bandit(total_env_steps=300))
     (folder / "metrics.jsonl").write_text('{"env_steps": 100}\n{"env_st')
     assert steps_done(folder) == steps_done(tmp_path / "none") == 0
 
@@ -294,6 +305,16 @@ def test_arms_of_like_names_have_folders_of_their_own(labels, games, tmp_path):
     assert {plan.run.folder for plan in again} == {plan.run.folder for plan in planned}
 
 
+def test_a_run_that_is_to_be_evaluated_is_finished_with_its_last_evaluation(tmp_path):
+    folder, config = made_run(tmp_path / "a", [0.1, 0.2]), bandit(total_env_steps=200, evaluation={"episodes": 5})
+    assert not is_finished(folder, config)
+    (folder / "evaluations.jsonl").write_text('{"env_steps": 100}\n')
+    assert not is_finished(folder, config)
+    long = json.dumps({"env_steps": 200, "returns": [0.5] * 20_000})
+    (folder / "evaluations.jsonl").write_text(f'{{"env_steps": 100}}\n{long}\n')
+    assert is_finished(folder, config)
+
+
 def test_the_job_trains_the_arm(tmp_path):
     """The real command, in this process; a second time there is nothing to do."""
     arm = Arm("x", bandit(total_env_steps=64))
@@ -316,7 +337,14 @@ def test_whole_runs_are_compared_where_rollouts_end_a_little_apart(tmp_path):
 
 def test_damaged_runs_are_read_as_far_as_they_go_or_told(tmp_path):
     first, second = made_run(tmp_path / "a", [0.0, 1.0]), made_run(tmp_path / "b", [0.0, 1.0])
-    for text in ("{}\n", "[1]\n", '{"env_steps": 30'):
+    last = json.loads((first / "metrics.jsonl").read_text().splitlines()[-1])
+    for text in (
+        "{}\n",
+        "[1]\n",
+        json.dumps({**last, "env_steps": 0}) + "\n",
+        '{"env_steps": 250}\n',
+        '{"env_steps": 30',
+    ):
         with (first / "metrics.jsonl").open("a") as file:
             file.write(text)
     runs = [Run("a", "Catch", 0, first), Run("b", "Catch", 0, second)]

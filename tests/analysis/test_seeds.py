@@ -1,9 +1,11 @@
 """Several seeds of one configuration: as processes by the command line, and in this process."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from conftest import press_ctrl_c, small_config
 from in_process import InProcess
@@ -11,6 +13,8 @@ from killing import assert_same_checkpoints
 
 from a2c.analysis.seeds import train_seeds
 from a2c.config import UserError
+from a2c.run.archive import read_archive, write_archive
+from a2c.run.checkpoint import step_files
 from a2c.run.training import train
 from a2c.run.view import View
 
@@ -39,6 +43,23 @@ def test_each_seed_is_trained_as_alone_and_what_is_finished_is_not_trained_again
         train_seeds(other, range(3, 5), folder, jobs=1, place=place, view=View())
     with pytest.raises(UserError, match="is a run itself"):
         train_seeds(config, range(2), tmp_path / "alone", jobs=1, place=place, view=View())
+
+
+def test_a_seed_that_was_stopped_in_its_last_evaluation_is_evaluated(tmp_path):
+    """Its checkpoint says that it was not, and its last line of metrics is there."""
+    config = small_config(env={"id": "Catch"}, logging={"trackers": []}, evaluation={"episodes": 5})
+    train_seeds(config, range(1), tmp_path, jobs=1, place=InProcess(), view=View())
+    log = tmp_path / "runs/seed-s0/evaluations.jsonl"
+    evaluated = json.loads(log.read_text())
+    log.unlink()
+    last = step_files(log.parent / "checkpoints")[-1]
+    arrays, _ = read_archive(last)
+    meta = json.loads(arrays["meta"].tobytes())
+    meta["counters"]["evaluated"] = 0
+    last.unlink()
+    write_archive(last, {**arrays, "meta": np.frombuffer(json.dumps(meta).encode(), np.uint8)})
+    train_seeds(config, range(1), tmp_path, jobs=1, place=InProcess(), view=View())
+    assert json.loads(log.read_text())["returns"] == evaluated["returns"]
 
 
 @pytest.mark.integration

@@ -200,6 +200,14 @@ def test_no_trial_is_worked_on_by_two_processes_and_one_that_is_killed_leaves_it
     assert not study.some_are_running()
 
 
+def test_a_lock_that_cannot_be_written_is_told_in_one_sentence(tmp_path):
+    study = open_study(tmp_path)
+    (tmp_path / "locks/0000/.lock").mkdir(parents=True)
+    for _ in range(2):  # the trial is asked for, then left
+        with pytest.raises(UserError, match="the lock of the folder, cannot be written"):
+            study.claim(new=True)
+
+
 def test_a_study_belongs_to_its_folder(tmp_path):
     url = f"sqlite:///{tmp_path}/shared.db"
     here, there = tmp_path / "here" / "out", tmp_path / "there" / "out"

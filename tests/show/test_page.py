@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import small_config
+from conftest import draw_nothing, small_config
 from run_folders import evaluation, make_run
 
 from a2c.algorithms.sections import DEFAULT, DQNSection
@@ -46,7 +46,10 @@ class Page(HTMLParser):
 
 
 def page_of(*paths: Path) -> Page:
-    return Page(make_page(read_runs(paths)))
+    """Without the pictures, which the browser sees."""
+    with pytest.MonkeyPatch.context() as patch:
+        draw_nothing(patch)
+        return Page(make_page(read_runs(paths)))
 
 
 # --- what it says -----------------------------------------------------------------------------------------------------
