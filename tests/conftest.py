@@ -23,6 +23,7 @@ GAMMA = 0.9
 PONG_RUN = Path(__file__).parents[1] / "runs" / "pong-a2c"  # a whole run of an early version
 VECTORS = Box(-1, 1, (4,), np.float32)
 GRAPH = {"mode": "graph"}  # of a test about graphs, or with so many updates that tracing pays
+MODES = ["eager", pytest.param("graph", marks=pytest.mark.integration)]  # the same bits: test_exactness.py
 
 
 def small_config(**sections: object) -> Config:

@@ -105,11 +105,12 @@ class Bomb:
         npz(meta=meta(format=1, config={}, counters=COUNTERS | {"returns": 3})),
         npz(meta=meta(format=1, config={}, counters=COUNTERS | {"advance": 3})),
         npz(meta=meta(format=2)),
+        npz(meta=meta(format=2, versions=3)),
         npz(meta=meta(format="1")),
         npz(meta=np.array(Bomb(), dtype=object)),
         npz(meta=meta(format=1, config={}), evil=np.array(Bomb(), dtype=object)),
     ],
-    ids=range(23),
+    ids=range(24),
 )
 def test_a_hostile_file_is_one_sentence(tmp_path, monkeypatch, content):
     monkeypatch.chdir(tmp_path)

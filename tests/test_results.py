@@ -388,7 +388,6 @@ def test_a_signal_ends_a_contestant(contestant, monkeypatch, signals):
 )
 def test_the_command_runs(words):
     name, *options = words.split()
-    script = Path(__file__).parents[1] / "benchmarks" / name
-    done = subprocess.run([sys.executable, script, *options], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, BENCHMARKS / name, *options], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert done.stdout

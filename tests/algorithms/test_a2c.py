@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import GAMMA, VECTORS, A, B, T, make_rollout, make_trajectory, run_config
+from conftest import GAMMA, MODES, VECTORS, A, B, T, make_rollout, make_trajectory, run_config
 from gymnasium.spaces import Box
 from numpy_reference import NumpyA2C, NumpyNetwork, gae
 from updates import set_weights, weights_of
@@ -53,10 +53,11 @@ ESTIMATORS = [
 ]
 
 
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=str)
-def test_gradients_are_those_of_the_numpy_reference(estimator):
+def test_gradients_are_those_of_the_numpy_reference(estimator, mode):
     """Plain descent of rate 1 without clipping: the change of the weights is the gradient itself."""
-    a2c = mlp_a2c(algorithm_config(**estimator), keras.optimizers.SGD(1.0), max_grad_norm=1e9, mode="eager")
+    a2c = mlp_a2c(algorithm_config(**estimator), keras.optimizers.SGD(1.0), max_grad_norm=1e9, mode=mode)
     before, trajectory = weights_of(a2c.policy.model), make_trajectory(0)
     network = NumpyNetwork(before, OptimizerConfig(), 1e9)
     reference = NumpyA2C(network, algorithm_config(**estimator))
@@ -117,10 +118,11 @@ def test_the_learning_rate_reported_is_the_one_that_was_used():
     assert moved == [True, True, True, True, False]
 
 
-def test_clipping_keeps_the_direction_and_limits_the_global_norm():
+@pytest.mark.parametrize("mode", MODES)
+def test_clipping_keeps_the_direction_and_limits_the_global_norm(mode):
     steps = {}
     for norm in (1e9, 0.01):
-        a2c = mlp_a2c(algorithm_config(), keras.optimizers.SGD(1.0), max_grad_norm=norm, mode="eager")
+        a2c = mlp_a2c(algorithm_config(), keras.optimizers.SGD(1.0), max_grad_norm=norm, mode=mode)
         before = weights_of(a2c.policy.model)
         a2c.learn(make_trajectory(0))
         steps[norm] = np.concatenate([(before[p] - w).ravel() for p, w in weights_of(a2c.policy.model).items()]).astype(
@@ -152,12 +154,13 @@ TINY = ((4, 4, 4), (6, 3, 1))
 
 
 @pytest.mark.parametrize("pixels", ["scaled", "standardized"])
-def test_a_convolutional_update_is_the_sum_of_per_sample_gradients(pixels):
+@pytest.mark.parametrize("mode", MODES)
+def test_a_convolutional_update_is_the_sum_of_per_sample_gradients(mode, pixels):
     t, b = 4, 3
     model = build_model(ModelConfig(name="small", conv_layers=TINY, pixels=pixels), IMAGES, A, seed=1)
     set_weights(model)
     algorithm = algorithm_config(gae_lambda=0.95).model_copy(update={"rollout_length": t})
-    a2c = a2c_on(model, algorithm, keras.optimizers.SGD(1.0), b, mode="eager")
+    a2c = a2c_on(model, algorithm, keras.optimizers.SGD(1.0), b, mode=mode)
     trajectory = make_trajectory(0, IMAGES, t=t, b=b)
     values = np.array([[float(model(trajectory.observations[i, j][None])[1][0]) for j in range(b)] for i in range(t)])
     bootstrap = np.array([float(model(x[None])[1][0]) for x in trajectory.bootstrap_observations[0]])

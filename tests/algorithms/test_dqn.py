@@ -62,6 +62,9 @@ SWITCHES = [
     ("eager", {"n_step": 3}),
     ("eager", {"prioritised": True, "target_update": 1}),
     ("graph", {"double": True, "duelling": True, "n_step": 3, "prioritised": True}),
+    pytest.param("graph", {"double": True}, marks=pytest.mark.integration),
+    pytest.param("graph", {"duelling": True}, marks=pytest.mark.integration),
+    pytest.param("graph", {"prioritised": True, "target_update": 1}, marks=pytest.mark.integration),
 ]
 
 

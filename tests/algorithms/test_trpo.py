@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import VECTORS, A, make_rollout, run_config
+from conftest import MODES, VECTORS, A, make_rollout, run_config
 from gymnasium.spaces import Box
 from numpy_reference import NumpyNetwork, gae
 from updates import set_weights
@@ -265,7 +265,8 @@ def test_a_whole_step_is_that_of_numpy(stride, max_kl):
     np.testing.assert_allclose(moved - before, after - before, atol=2e-3 * np.abs(after - before).max())
 
 
-def test_the_step_of_a_softmax_bandit_is_its_closed_form():
+@pytest.mark.parametrize("mode", MODES)
+def test_the_step_of_a_softmax_bandit_is_its_closed_form(mode):
     """Two arms, of which the second has probability p: the biases move by (-x, x), with 1/2 p (1 - p) (2 x)^2 = max_kl.
 
     The gradient of the surrogate by the biases is p (1 - p) (A_1 - A_0) (-1, 1); observations are 0.
@@ -278,7 +279,7 @@ def test_the_step_of_a_softmax_bandit_is_its_closed_form():
     rows = (10, 1)
     specs = (((*rows, 1), tf.float32), (rows, tf.int32), (rows, tf.float32))
     region = REGION._replace(cg_damping=1e-6, max_kl=1e-4)
-    step = NaturalGradientStep(network, PolicyBatch(*(tf.TensorSpec(*spec) for spec in specs)), region, mode="eager")
+    step = NaturalGradientStep(network, PolicyBatch(*(tf.TensorSpec(*spec) for spec in specs)), region, mode=mode)
     actions = np.array([[0]] * 7 + [[1]] * 3, np.int32)
     batch = PolicyBatch(np.zeros((*rows, 1), np.float32), actions, np.where(actions == 1, 0.7, -0.3).astype(np.float32))
     metrics = step(batch)
@@ -330,8 +331,9 @@ def test_a_failed_line_search_leaves_the_policy_exactly_as_it_is(mode, settings,
     assert np.isfinite(float(found.metrics["value_loss"]))
 
 
-def test_what_is_not_finite_is_not_applied_and_is_found():
-    algorithm = trpo("eager")
+@pytest.mark.parametrize("mode", MODES)
+def test_what_is_not_finite_is_not_applied_and_is_found(mode):
+    algorithm = trpo(mode)
     rollout = rollout_of(5)
     algorithm.update(rollout, 0)
     before = everything(algorithm)
