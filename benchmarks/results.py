@@ -1,6 +1,6 @@
 """Train PPO and A2C on ten games, and write docs/results.md and docs/results.png beside the curves of rl-zoo3.
 
-    python benchmarks/results.py train                    # all 30 runs, in turn: 15 to 30 hours on two cores
+    python benchmarks/results.py train                    # all 32 runs, in turn: 18 to 35 hours on two cores
     python benchmarks/results.py train --games Pong Breakout --algorithms ppo --seeds 0
     python benchmarks/results.py report
     python benchmarks/results.py agents                         # runs/GAME-reference: the weights of PPO, seed 0
@@ -53,7 +53,8 @@ STEPS = 4_000_000
 EVALUATION = "evaluation.every_env_steps=500000"
 IDLE = ("checkpoint", "logging")  # sections that decide no score
 MARKS = (500_000, 1_000_000, 2_000_000, 3_000_000, STEPS)
-END = 10_000_000  # of the zoo's runs
+END = 10_000_000  # of the zoo's runs and of two of ours
+LONG_MARKS = (1_000_000, 2_000_000, 4_000_000, 6_000_000, 8_000_000, END)
 TWO_CORES = 1.5  # times the speed of one: 1,160 and 735 steps/s of one run (Qbert), Intel, family 6, model 207
 
 
@@ -67,17 +68,19 @@ class Run(NamedTuple):
     game: str
     algorithm: str
     seed: int
+    steps: int = STEPS
 
     @property
     def name(self) -> str:
         """Of its folder and of its file."""
-        return f"{env_slug(self.game)}-{self.algorithm}-{self.seed}"
+        length = "" if self.steps == STEPS else f"-{self.steps // 1_000_000}m"
+        return f"{env_slug(self.game)}-{self.algorithm}-{self.seed}{length}"
 
     @property
     def words(self) -> list[str]:
         """The command, as a user types it after `a2c`."""
-        words = ["train", "--env", self.game, *PRESETS[self.algorithm], "--seed", str(self.seed), "--steps", str(STEPS)]
-        return [*words, "--set", EVALUATION]
+        what = ["--env", self.game, *PRESETS[self.algorithm], "--seed", str(self.seed), "--steps", str(self.steps)]
+        return ["train", *what, "--set", EVALUATION]
 
     @property
     def command(self) -> str:
@@ -100,7 +103,7 @@ class Run(NamedTuple):
 
         A key that is newer than the run had its default then.
         """
-        given = {"algorithm.name": self.algorithm, "seed": self.seed, "total_env_steps": STEPS}
+        given = {"algorithm.name": self.algorithm, "seed": self.seed, "total_env_steps": self.steps}
         today = dotted(dump_config(load_config(env_id=self.game, overrides=given, assignments=[EVALUATION])[0]))
         defaults = dump_config(build_config({"algorithm": {"name": self.algorithm}}, where=self.name))
         then = dotted(defaults) | dotted(settings)
@@ -113,10 +116,17 @@ class Run(NamedTuple):
         return next(each["mean"] for each in kept["evaluations"] if each["env_steps"] >= steps)
 
 
+LONG = (Run("Breakout", "a2c", 0, END), Run("Pong", "a2c", 0, END))
+
+
 def plan(games: list[str], algorithms: list[str], seeds: list[int] | None = None) -> list[Run]:
-    """The runs, so that each game has one before any has two."""
-    runs = [Run(game, name, seed) for name, game in product(algorithms, games) for seed in SEEDS[name]]
-    return sorted((run for run in runs if seeds is None or run.seed in seeds), key=lambda run: run.seed)
+    """The runs, so that each game has one before any has two, and the long ones last."""
+    runs = sorted(
+        (Run(game, name, seed) for name, game in product(algorithms, games) for seed in SEEDS[name]),
+        key=lambda run: run.seed,
+    )
+    runs += [run for run in LONG if run.game in games and run.algorithm in algorithms]
+    return [run for run in runs if seeds is None or run.seed in seeds]
 
 
 def train(run: Run) -> str:
@@ -145,7 +155,7 @@ def train(run: Run) -> str:
     if ended < 0 or ended > 128:  # by a signal
         raise UnfinishedError(f"{run.name}: stopped (code {ended}); the same command resumes it")
     evaluations = _lines(folder / "evaluations.jsonl")
-    if ended or not evaluations or evaluations[-1]["env_steps"] < STEPS:
+    if ended or not evaluations or evaluations[-1]["env_steps"] < run.steps:
         raise UnfinishedError(f"{run.name}: failed (code {ended}); what it said is above")
     kept = keep(run, folder)
     return f"{run.name}: {evaluations[-1]['mean']:,.1f} after {kept['seconds'] / 60:.0f} minutes"
@@ -229,22 +239,21 @@ def zoo() -> dict[tuple[str, str, int], float]:
         return {(row["game"], row["algorithm"], int(row["steps"])): float(row["score"]) for row in rows}
 
 
-def finished(algorithm: str) -> dict[str, list[Run]]:
-    """The finished runs of each game."""
-    runs = {game: [run for run in plan([game], [algorithm]) if run.kept()] for game in GAMES}
+def finished(algorithm: str, steps: int = STEPS) -> dict[str, list[Run]]:
+    """The finished runs of so many steps of each game."""
+    runs = {game: [run for run in plan([game], [algorithm]) if run.steps == steps and run.kept()] for game in GAMES}
     return {game: found for game, found in runs.items() if found}
 
 
-def table(algorithm: str, runs: dict[str, list[Run]]) -> list[str]:
+def table(algorithm: str, runs: dict[str, list[Run]], marks: tuple[int, ...] = MARKS) -> list[str]:
     """One row a game: our means over seeds by step, and the zoo's at the last mark and at the end of its runs."""
-    marks = [f"{steps / 1e6:g} M" for steps in MARKS]
-    zoos = ("a2c", "ppo", "dqn")
-    heads = [f"zoo {name.upper()}, {at}" for at in (marks[-1], "10 M") for name in zoos]
-    rows = [f"| {algorithm.upper()} | seeds | {' | '.join(marks)} | {' | '.join(heads)} |"]
-    rows.append("|---|---:|" + "---:|" * (len(marks) + len(heads)))
+    zoos = list(product(dict.fromkeys((marks[-1], END)), ("a2c", "ppo", "dqn")))
+    heads = [f"{steps / 1e6:g} M" for steps in marks]
+    heads += [f"zoo {name.upper()}, {steps / 1e6:g} M" for steps, name in zoos]
+    rows = [f"| {algorithm.upper()} | seeds | {' | '.join(heads)} |", "|---|---:|" + "---:|" * len(heads)]
     for game, found in runs.items():
-        ours = [np.mean([run.score(steps) for run in found]) for steps in MARKS]
-        theirs = [zoo().get((game, name, steps)) for steps in (STEPS, END) for name in zoos]
+        ours = [np.mean([run.score(steps) for run in found]) for steps in marks]
+        theirs = [zoo().get((game, name, steps)) for steps, name in zoos]
         cells = [*ours, *theirs]
         best = " | ".join("-" if score is None else f"{score:,.{0 if abs(score) >= 100 else 1}f}" for score in cells)
         mark = ", other settings" if any(run.changed() for run in found) else ""
@@ -340,6 +349,11 @@ def section(algorithm: str, runs: dict[str, list[Run]]) -> list[str]:
     return [*text, AGGREGATE, "", "| agent, steps | interquartile mean |", "|---|---|", *rows, ""]
 
 
+def long_section(runs: dict[str, list[Run]]) -> list[str]:
+    """The lines about the runs of 10 M steps."""
+    return ["## To 10 M steps: `a2c train --env GAME --steps 10M`", "", LONGER, "", *table("a2c", runs, LONG_MARKS), ""]
+
+
 def report() -> None:
     """Write docs/results.md and docs/results.png from what was kept."""
     runs = {algorithm: finished(algorithm) for algorithm in PRESETS}
@@ -347,6 +361,8 @@ def report() -> None:
         sys.exit("No run is finished; `python benchmarks/results.py train` makes them.")
     text = ["# Results", "", INTRODUCTION, "", "![scores by step](results.png)", ""]
     text += [line for algorithm, by_game in runs.items() if by_game for line in section(algorithm, by_game)]
+    if long := finished("a2c", END):
+        text += long_section(long)
     (HERE / "docs/results.md").write_text("\n".join(text))
     (HERE / "docs/results.png").write_bytes(draw(runs))
 
@@ -363,6 +379,8 @@ these games, with seed 0 among the seeds looked at, while each of the zoo's algo
 SPEED = """\
 A run takes at most {minutes} minutes of training on two cores; its start and its evaluations are not counted. Runs made
 on one core are counted {times} times as fast there, as one of Qbert was."""
+LONGER = """\
+The rate falls to 0 at the end, so these are other runs than those of 4 M steps, and at 4 M they score less or more."""
 AGGREGATE = f"""\
 The interquartile mean of human-normalised scores over these games (Agarwal et al. 2021; 0 is random play, 1 a human).
 If games differ in their number of seeds, it is that of their means over seeds. A 95 % interval over seeds (stratified

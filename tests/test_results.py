@@ -42,13 +42,13 @@ def signals():
 
 def settings_of(run, **changes):
     """As `a2c train` decides them today."""
-    given = {"algorithm.name": run.algorithm, "seed": run.seed, "total_env_steps": 4_000_000, **changes}
+    given = {"algorithm.name": run.algorithm, "seed": run.seed, "total_env_steps": run.steps, **changes}
     return dump_config(load_config(env_id=run.game, overrides={"evaluation.every_env_steps": 500_000, **given})[0])
 
 
-def keep(results, game, algorithm="ppo", seed=0, scores=(), **changes):
+def keep(results, game, algorithm="ppo", seed=0, steps=4_000_000, scores=(), **changes):
     """Keep a run with the scores [(steps, mean)] of its evaluations and some settings changed."""
-    run = results.Run(game, algorithm, seed)
+    run = results.Run(game, algorithm, seed, steps)
     kept = {
         "command": run.command,
         "settings": settings_of(run, **changes),
@@ -136,6 +136,23 @@ def test_the_rows_of_a_game_and_of_all_games_take_the_mean_over_seeds(results):
     keep(results, "Pong", seed=1, scores=[(END, 20.0)])
     row = results.table("ppo", results.finished("ppo"))[-1]
     assert re.match(r"\| Pong \| 2 \| 15\.0 \|", row)
+
+
+def test_a_run_of_10_m_steps_has_a_table_of_its_own(results, monkeypatch, tmp_path):
+    run = keep(results, "Breakout", "a2c", steps=10_000_000, scores=[(4_000_512, 100.0), (10_000_128, 300.0)])
+    assert (run.name, run.changed()) == ("breakout-a2c-0-10m", [])
+    assert "--steps 10000000" in run.command
+    assert results.finished("a2c") == {}
+    assert results.plan(["Breakout", "Qbert"], ["a2c"])[-1] == run
+    assert run not in results.plan(["Breakout"], ["ppo"])
+    row = results.table("a2c", results.finished("a2c", 10_000_000), (4_000_000, 10_000_000))[-1]
+    assert row == "| Breakout | 1 | 100 | 300 | 348 | 386 | 307 |"  # the zoo's after 10 M steps
+    keep(results, "Pong", scores=[(500_736, 1.0), *human("Pong", 0.5)])
+    monkeypatch.setattr(results, "LONG_MARKS", (10_000_000,))
+    (tmp_path / "docs").mkdir()
+    monkeypatch.setattr(results, "HERE", tmp_path)
+    assert call(results, "report", monkeypatch=monkeypatch) == 0
+    assert "## To 10 M steps" in (tmp_path / "docs/results.md").read_text()
 
 
 def test_the_zoo_is_taken_over_the_games_of_the_row_of_ours(results, monkeypatch):
