@@ -10,8 +10,10 @@ import sysconfig
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from a2c.messages import nearest
@@ -19,6 +21,7 @@ from a2c.quiet import quietly
 from a2c.types import UserError
 
 TRUSTED = "A2C_TRUST"  # an environment variable, so that the processes of a comparison or a cluster trust it too
+EXAMPLES = {"algorithm": "reinforce:Reinforce", "model": "network:build", "wrapper": "steady:Steady"}
 MOST_LETTERS = 300  # of what a user's code raised
 _given: dict[str, Any] = {}
 _NOT_THEIRS = (  # no places in a user's code
@@ -98,13 +101,13 @@ def find_extension(name: str, option: str) -> Any:
         return _given[name]
     module, _, attribute = name.partition(":")
     if not all(part.isidentifier() for part in (*module.split("."), attribute)):
-        raise UserError(f"--{option} {name} is not of the form module:name, for example examples.network:build.")
+        raise UserError(f"--{option} {name} is not of the form module:name, for example {EXAMPLES[option]}.")
     if module == "__main__":
         raise UserError(f"--{option} {name}: no other process can import what a notebook defines; put it into a file.")
-    if option in ("algorithm", "model") and find_spec(module.partition(".")[0]):
+    if option in ("algorithm", "model") and _is_there(module.partition(".")[0]):
         quietly("tensorflow")  # which their modules import
     try:
-        imported = importlib.import_module(module)
+        imported = import_named(module)
     except (Exception, SystemExit) as error:  # the user's module may raise anything
         if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
             raise UserError(f"--{option} {name}: there is no module {error.name!r} here or on PYTHONPATH.") from None
@@ -114,6 +117,17 @@ def find_extension(name: str, option: str) -> Any:
         raise UserError(f"--{option} {name}: the module {module!r} has no {attribute!r}.{nearest(attribute, names)}")
     _given[name] = getattr(imported, attribute)
     return _given[name]
+
+
+def import_named(module: str) -> ModuleType:
+    """Import a module that the user has named, from the current folder too if Python finds no other.
+
+    The folder is searched from then on, and not before: TensorFlow and others look for packages that may be missing,
+    and a stranger's folder may hold files of those names.
+    """
+    if (folder := str(Path.cwd())) not in sys.path:
+        sys.path.append(folder)
+    return importlib.import_module(module)
 
 
 @contextmanager
@@ -135,6 +149,10 @@ def described(error: BaseException) -> str:
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(_NOT_THEIRS)]
     place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {text}{place}" if text else f"{type(error).__name__}{place}"
+
+
+def _is_there(module: str) -> bool:
+    return bool(find_spec(module) or PathFinder.find_spec(module, [str(Path.cwd())]))
 
 
 def _module(thing: Any) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import reprlib
+import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 MOST_MISTAKES = 8  # told at once
@@ -55,6 +57,11 @@ def shown(value: Any, most: int = 80) -> str:
     """A value for a sentence: its `repr` on one line, cut to `most` characters."""
     text = _Short(most).repr(value)
     return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def typed(path: Path) -> str:
+    """A path as it is typed after a command: quoted if need be, and never taken for an option."""
+    return shlex.quote(f"./{path}" if str(path).startswith("-") else str(path))
 
 
 def short_key(key: str) -> str:

@@ -14,7 +14,7 @@ from pydantic import Field
 from a2c.algorithms.dqn import DQN
 from a2c.algorithms.off_policy import n_step_targets
 from a2c.algorithms.sections import DQNSection
-from a2c.types import Probability
+from a2c.types import NUMBER, Probability
 
 
 class Munchausen(DQN):
@@ -25,7 +25,7 @@ class Munchausen(DQN):
 
     class Section(DQNSection):
         TITLE = "Munchausen DQN (Vieillard et al. 2020, arXiv 2007.14430)"
-        temperature: Annotated[float, Field(gt=0, le=100)] = 0.03
+        temperature: Annotated[float, Field(gt=0, le=100), NUMBER] = 0.03
         """tau: how much the policy's entropy counts."""
         bonus: Probability = 0.9
         """alpha: how much the log-probability of the action counts."""

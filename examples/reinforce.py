@@ -20,6 +20,7 @@ from a2c.algorithms.on_policy import Objective, terms
 from a2c.algorithms.policy import actor_critic_policy
 from a2c.algorithms.returns import moments
 from a2c.algorithms.section import EXPLAINED_VARIANCE, LOSSES, STEP, AlgorithmSection, Promises
+from a2c.execution.replicas import ALONE
 from a2c.networks.optimizer import build_optimizer
 
 
@@ -40,7 +41,7 @@ class Reinforce(Algorithm):
         METRICS = (*LOSSES, EXPLAINED_VARIANCE, *STEP)  # the names of all that an update reports
         baseline: bool = True
 
-    def __init__(self, config, space, num_actions, replicas=None):
+    def __init__(self, config, space, num_actions, replicas=ALONE):
         self.config, self.policy, self.parts = config.algorithm, self.build_policy(config, space, num_actions), 1
         self.objective = Objective.of(config)  # gamma, clipped rewards, and whether a lost life ends the return
         network = self.policy.model

@@ -180,7 +180,7 @@ def run_cli(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
 
         with monkeypatch.context() as patch:
             patch.setattr(sys, "argv", ["a2c", *map(str, words)])
-            patch.setattr(sys, "path", list(sys.path))  # main appends the current folder
+            patch.setattr(sys, "path", list(sys.path))  # the import of what is named adds the folder
             if cwd is not None:
                 patch.chdir(cwd)
             capfd.readouterr()

@@ -8,6 +8,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from conftest import GRAPH, VECTORS, observations, small_config
 
 from a2c import evaluate, extensions
@@ -219,6 +220,8 @@ def test_a_name_that_is_no_algorithm_is_told(name, run_cli):
 
 
 UNFINISHED = """
+import warnings
+
 import keras
 import tensorflow as tf
 
@@ -304,6 +307,37 @@ class Odd(Reinforce):
     class Section(Reinforce.Section):
         kind: object = print
 
+class Numbered(Reinforce):
+    class Section(Reinforce.Section):
+        kinds: dict = {1: 2}
+
+class Method(Reinforce):
+    with warnings.catch_warnings(action="ignore"):  # pydantic's, about the same
+        class Section(Reinforce.Section):
+            groups: int = 3
+
+class Form(Reinforce):
+    class Section(Reinforce.Section):
+        METRICS = (*Reinforce.Section.METRICS, Metric("mine", "mine", form="zz"))
+
+class Column(Reinforce):
+    class Section(Reinforce.Section):
+        METRICS = (Metric("env_steps", "mine"),)
+
+class Check(Reinforce):
+    class Section(Reinforce.Section):
+        def check(self, env_steps, rollout):
+            self.nonsense
+
+class Rollouts(Reinforce):
+    class Section(Reinforce.Section):
+        rollouts_per_update = property(lambda self: 0)
+
+class Parts(Reinforce):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.parts = None
+
 class NoMemory(Reinforce):
     class Section(ReplaySection):
         TITLE, METRICS = "mine", ()
@@ -327,12 +361,23 @@ INCOMPLETE = {
     "Unlisted": "unfinished:Unlisted: its `variables['penalty']` is a Variable; make it a list.",
     "Listed": "unfinished:Listed: its `variables` is a list, and has to be a dict, by name.",
     "Bare": "unfinished:Bare: its step 'update' is a method; make it a GradientStep.",
-    "Raises": "unfinished:Raises cannot be built: IndexError: too far (unfinished.py, line 69).",
+    "Raises": "unfinished:Raises cannot be built: IndexError: too far (unfinished.py, line 71).",
     "Twice": "unfinished:Twice: the METRICS of its Section have 'entropy' twice; leave one out.",
     "Promised": "unfinished:Promised: the PROMISES of its Section have to be Promises(...) of a2c.algorithms.section.",
-    "Unlikely": "the options given: algorithm.share=1.5 is not allowed: it should be a finite number from 0 to 1.",
+    "Unlikely": "unfinished:Unlikely: the default of share of its Section is 1.5, and should be a finite number from 0 "
+    "to 1.",
     "Odd": "unfinished:Odd: kind of its Section is <built-in function print>, which config.yaml cannot hold; a "
-    "setting is a number, a text, true or false, a list or a mapping.",
+    "setting is a number, a text, true or false, a list or a mapping with texts as keys.",
+    "Numbered": "unfinished:Numbered: kinds of its Section is {1: 2}, which config.yaml cannot hold; a setting is a "
+    "number, a text, true or false, a list or a mapping with texts as keys.",
+    "Method": "unfinished:Method: groups is no setting, since every Section has it; name the setting otherwise.",
+    "Form": "unfinished:Form: mine of its METRICS has the form 'zz', which shows no number; give one such as '.3f'.",
+    "Column": "unfinished:Column: env_steps of its METRICS is a column that every run has; name the metric otherwise.",
+    "Check": "unfinished:Check: its Section cannot check the settings: AttributeError: 'Section' object has no "
+    "attribute 'nonsense' (unfinished.py, line 109).",
+    "Rollouts": "the options given: algorithm.name=unfinished:Rollouts has rollouts_per_update=0, which should be a "
+    "whole number of at least 1.",
+    "Parts": "unfinished:Parts: its `parts` is None, and has to be 1, or `parts_of(config)`.",
     "NoMemory": "unfinished:NoMemory has no memory; set its replay as `self.memory`, else it is not saved.",
 }
 
@@ -420,18 +465,18 @@ def test_a_policy_that_cannot_be_built_is_told(option, own, told):
 
 def test_a_step_that_does_not_exist_is_told():
     algorithm = built(changed(batches=lambda self, rollout, updates: (("other", None) for _ in "1")))
-    with pytest.raises(ValueError, match="`batches` yielded the step 'other', and `steps` has update"):
+    with pytest.raises(UserError, match="`batches` yielded the step 'other', and `steps` has update"):
         algorithm.update(None, 0)
 
 
 def test_a_batch_without_the_name_of_its_step_is_told():
     algorithm = built(changed(batches=lambda self, rollout, updates: (Rollout for _ in "1")))
-    with pytest.raises(TypeError, match="`batches` yielded a type; yield a tuple of two"):
+    with pytest.raises(UserError, match="`batches` yielded a type; yield a tuple of two"):
         algorithm.update(None, 0)
 
 
 def test_batches_that_are_no_generator_are_told():
-    with pytest.raises(TypeError, match="`batches` returned a list; make it a generator"):
+    with pytest.raises(UserError, match="`batches` returned a list; make it a generator"):
         built(changed(batches=lambda self, rollout, updates: [])).update(None, 0)
 
 
@@ -446,6 +491,29 @@ def test_a_loss_that_is_no_scalar_of_a_fit_is_told(wrong, told):
     right = imported("algorithm")._loss
     with pytest.raises((TypeError, ValueError), match=told):
         built(changed(_loss=lambda self, *batch: wrong(right(self, *batch)))).trace()
+
+
+def test_a_variable_that_the_loss_does_not_reach_is_told():
+    def unreached(self, *batch):
+        return (fit := imported("algorithm")._loss(self, *batch))._replace(loss=tf.stop_gradient(fit.loss))
+
+    with pytest.raises(UserError, match=r"The loss of a GradientStep does not reach .*; train only what it reaches"):
+        built(changed(_loss=unreached)).trace()
+
+
+def test_a_batch_with_a_field_too_few_is_told():
+    def short(self, rollout, updates):
+        yield "update", (np.zeros((2, 2), np.float32),)
+
+    with pytest.raises(ValueError, match=r"expected \d tensors, not 1"):
+        built(changed(batches=short)).update(None, 0)
+
+
+def test_a_run_that_learned_nothing_says_so(tmp_path):
+    config, _ = load_config(env_id="Catch", overrides={"total_env_steps": 512, "runtime.mode": "eager"})
+    told = []
+    train(config, tmp_path / "run", algorithm=changed(batches=lambda self, *_: (b for b in ())), warn=told.append)
+    assert told == ["Nothing was learned: the run made no gradient step."]
 
 
 def test_a_metric_that_is_never_reported_is_told(tmp_path):

@@ -335,6 +335,14 @@ def test_a_full_disk_stops_the_run_with_its_checkpoints_whole(run_cli, run_dir):
     assert rows[-1]["env_steps"] == total
 
 
+def test_a_file_that_cannot_be_written_is_named(begun, run_dir):
+    config, file = begun(128), run_dir / "metrics.jsonl"
+    file.unlink(missing_ok=True)
+    file.mkdir()
+    with pytest.raises(UserError, match=rf"^{file} cannot be written \(Is a directory\): the run is stopped"):
+        train(config, run_dir, resume=True)
+
+
 def test_a_disk_too_small_for_the_first_checkpoint_leaves_nothing_half_written(run_cli, run_dir):
     with room_for(10_000):
         done = run_cli(*CATCH, "--run-dir", run_dir)

@@ -16,7 +16,7 @@ from conftest import draw_nothing, small_config
 from show.run_folders import evaluation, make_run
 from strangers import LINKS, ODD, assert_well_ended, clear, make_decoy, snapshot, within_bounds
 
-from a2c.config import UserError, load_config, printable, shown
+from a2c.config import UserError, load_config, printable, shown, typed
 from a2c.config.yaml_loader import load_yaml
 from a2c.run import files, logs
 from a2c.show import video
@@ -330,6 +330,22 @@ def test_odd_things_in_place_of_a_bundle_are_one_sentence(tmp_path, decoy, what)
     assert str(error.value).isprintable()
 
 
+OPTIONAL = ("jax", "brotli", "chardet", "simplejson", "pydot", "tblib", "orbax", "wandb", "mlflow", "mine")
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(("words", "imported"), [((), []), (("--wrapper", "mine:Wrapper"), ["mine"])])
+def test_modules_of_the_current_folder_are_imported_only_if_they_are_named(trained, tmp_path, words, imported):
+    """TensorFlow and others try to import what may not be installed."""
+    run, log = copy_of(trained, tmp_path / "run"), tmp_path / "imported"
+    for name in OPTIONAL:
+        (run / f"{name}.py").write_text(f"open({str(log)!r}, 'a').write('{name} ')\nraise ImportError('decoy')\n")
+    command = [sys.executable, "-P", "-m", "a2c", "train", "--env", "Chain", "--steps", "160", "--run-dir", "new"]
+    ended = subprocess.run([*command, *words], cwd=run, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == (2 if words else 0), ended.stderr
+    assert (log.read_text().split() if log.exists() else []) == imported
+
+
 # --- YAML ---------------------------------------------------------------------------------------------------------
 
 
@@ -551,6 +567,11 @@ def test_what_is_printable_stays_and_all_else_is_escaped(text):
     assert printable(printable(text)) == printable(text)
     assert printable("Käse 名 ♥ a b") == "Käse 名 ♥ a b"
     assert shown(text).isprintable()
+
+
+@pytest.mark.parametrize(("path", "words"), [("-r", "./-r"), ("a b/r", "'a b/r'"), ("r", "r")])
+def test_a_path_is_shown_as_it_is_typed_in_a_command(path, words):
+    assert typed(Path(path)) == words
 
 
 def test_the_page_of_a_strangers_run_is_bounded(tmp_path):

@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from a2c.algorithms.returns import Moments, explained_variance, pooled
+from a2c.config import UserError
 from a2c.execution.compile import Compiled, Tap, untapped
 from a2c.execution.replicas import ALONE, Replicas
 from a2c.shapes import check_shapes
@@ -94,6 +95,8 @@ class GradientStep:
         self.variables = list(variables)
         self.apply_to = self.variables if apply_to is None else list(apply_to)
         self.optimizer = optimizer
+        if not hasattr(signature, "_fields"):
+            raise UserError(f"The signature of a GradientStep is a {type(signature).__name__}; make it a named tuple.")
         self.signature = signature
         self.max_grad_norm = max_grad_norm
         self.replicas = replicas
@@ -125,7 +128,10 @@ class GradientStep:
         if not isinstance(fit, Fit):
             raise TypeError(f"the loss of a GradientStep has to return a Fit, not {type(fit).__name__}")
         check_shapes("the loss of a GradientStep", 0, loss=fit.loss)
-        return tap_each(tap, "gradient", self.variables, tape.gradient(fit.loss, self.variables)), fit
+        gradients = tape.gradient(fit.loss, self.variables)
+        if unreached := [v.path for v, gradient in zip(self.variables, gradients, strict=True) if gradient is None]:
+            raise UserError(f"The loss of a GradientStep does not reach {unreached[0]}; train only what it reaches.")
+        return tap_each(tap, "gradient", self.variables, gradients), fit
 
     @property
     def changed(self) -> list[Any]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, create_model
-from pydantic_core import PydanticSerializationError, to_jsonable_python
+from pydantic import Field, ValidationError, create_model
 
 from a2c.algorithms.section import EXPLAINED_VARIANCE, LOSSES, STEP, AlgorithmSection, Length, Metric, Promises
-from a2c.extensions import find_extension, is_extension
-from a2c.messages import nearest, shown
+from a2c.extensions import as_user_error, find_extension, is_extension
+from a2c.messages import allowed, nearest, shown
 from a2c.types import NUMBER, Coefficient, NonNegativeInt, Probability, UserError
 
 # shared parts of SPACE
@@ -408,18 +408,56 @@ def _own_section(name: str, algorithm: Any) -> type[AlgorithmSection]:
     names = [metric.name for metric in metrics]
     if twice := [each for each in names if names.count(each) > 1]:
         raise UserError(f"{name}: the METRICS of its Section have {twice[0]!r} twice; leave one out.")
+    for metric in metrics:
+        try:
+            format(0.0, metric.form)
+        except (TypeError, ValueError):
+            raise UserError(
+                f"{name}: {metric.name} of its METRICS has the form {shown(metric.form)}, which shows no number; give "
+                "one such as '.3f'."
+            ) from None
     if not isinstance(section.PROMISES, Promises):
         raise UserError(f"{name}: the PROMISES of its Section have to be Promises(...) of a2c.algorithms.section.")
-    for key, field in section.model_fields.items():
-        default = None if field.is_required() else field.get_default(call_default_factory=True)
-        try:
-            to_jsonable_python(default)
-        except PydanticSerializationError:
+    common = AlgorithmSection.model_fields
+    if taken := [key for key in section.model_fields if key not in common and hasattr(AlgorithmSection, key)]:
+        raise UserError(f"{name}: {taken[0]} is no setting, since every Section has it; name the setting otherwise.")
+    own = _named_section(name, section)
+    with as_user_error(f"{name}: the defaults of its Section cannot be checked"):
+        _check_defaults(name, own)
+    return own
+
+
+def _check_defaults(name: str, section: type[AlgorithmSection]) -> None:
+    """Check that each default of a user's Section is allowed, and that config.yaml can hold it."""
+    defaults = {
+        key: field.get_default(call_default_factory=True)
+        for key, field in section.model_fields.items()
+        if not field.is_required()
+    }
+    try:
+        section.model_validate({})
+    except ValidationError as error:
+        for each in error.errors():
+            if (key := str(each["loc"][0]) if each["loc"] else "") in defaults:
+                what = allowed(section.model_json_schema()["properties"][key])
+                raise UserError(
+                    f"{name}: the default of {key} of its Section is {shown(defaults[key])}, and should be {what}."
+                ) from None
+    for key, default in defaults.items():
+        if not _survives(default):
             raise UserError(
                 f"{name}: {key} of its Section is {shown(default)}, which config.yaml cannot hold; a setting is "
-                "a number, a text, true or false, a list or a mapping."
-            ) from None
-    return _named_section(name, section)
+                "a number, a text, true or false, a list or a mapping with texts as keys."
+            )
+
+
+def _survives(value: Any) -> bool:
+    """Whether a value is the same, but for tuples, after it was in config.yaml."""
+    if isinstance(value, Mapping):
+        return all(isinstance(key, str) and _survives(each) for key, each in value.items())
+    if isinstance(value, list | tuple):
+        return all(map(_survives, value))
+    return value is None or isinstance(value, str | int | float)
 
 
 @cache

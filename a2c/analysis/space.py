@@ -60,6 +60,8 @@ def read_space(file: Path | None, config: Config) -> Space:
         given, where = read_yaml(file), str(file)
         if not given:
             raise UserError(f"{file} holds no key to vary, such as optimizer.learning_rate: {FORM}.")
+    if not isinstance(given, Mapping):
+        raise UserError(f"{where} has to be a mapping of keys to what they may be: {FORM}.")
     space = {}
     for key, value in given.items():
         try:

@@ -60,7 +60,6 @@ def _algorithms(config: Config) -> list[Algorithm]:
 
 
 if __name__ == "__main__":
-    sys.path.append(str(Path.cwd()))  # so that module:Id-v0 finds a module of the current folder
     try:
         main(*sys.argv[1:])
     except UserError as error:

@@ -39,7 +39,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _leave)  # as on Ctrl-C, nothing half-written is left
     _check_for_empty(sys.argv)
     try:
-        sys.path.append(str(Path.cwd()))  # so that module:Id-v0 finds a module of the current folder
+        Path.cwd()
     except FileNotFoundError:
         fail("The current folder does not exist any more; change to another.")
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import signal
 from collections.abc import Callable
 from datetime import datetime
@@ -45,7 +44,7 @@ from a2c.cli.options import (
     trust_named,
 )
 from a2c.cli.places import place_of
-from a2c.config import Config, UserError, changed, cut, env_slug, load_config
+from a2c.config import Config, UserError, changed, cut, env_slug, load_config, typed
 from a2c.games import atari_game
 from a2c.quiet import fast
 from a2c.run.files import BUNDLE, check_exists, check_folder, check_writable
@@ -167,7 +166,7 @@ def _train_seeds(
     changed(config, {"seed": numbers[-1]})  # raises UserError if that is too large
     folder = folder or _default_run_dir(config, f"{numbers[0]}-{numbers[-1]}")
     check_writable(folder)
-    with continuing(f"The same command with --run-dir {shlex.quote(str(folder))}"), place_of(cluster) as place:
+    with continuing(f"The same command with --run-dir {typed(folder)}"), place_of(cluster) as place:
         shown = view.View() if quiet else view.ConsoleView(out)
         results = training.train_seeds(config, numbers, folder, jobs=jobs or place.cpus, place=place, view=shown)
     if quiet:
@@ -179,7 +178,7 @@ def _train_seeds(
         score = "-" if result.episode_return_mean is None else f"{result.episode_return_mean:.2f}"
         table.add_row(str(result.seed), f"{result.env_steps:,}", score, f"{result.seconds / 60:.1f}")
     out.print(table)
-    runs = shlex.quote(str(folder / "runs"))
+    runs = typed(folder / "runs")
     say(f"Saved in {runs}. Play whole games with each of them, and draw them as one curve:")
     say(f"  {fast('a2c.run.lookup').command_for('eval', folder / 'runs', config)}", f"  a2c plot {runs}/*")
 
@@ -256,7 +255,7 @@ def _saved(run_dir: Path, env_id: str | None) -> Saved:
 
 
 def _no_run(path: Path) -> UserError:
-    start = f"`a2c train --init-from {shlex.quote(str(path))}` starts a new run with its network"
+    start = f"`a2c train --init-from {typed(path)}` starts a new run with its network"
     return UserError(f"{path} holds an agent but no run to resume; {start}.")
 
 

@@ -29,7 +29,7 @@ from a2c.config.sources import (
     read_config_file,
     read_run_config,
 )
-from a2c.messages import cut, nearest, printable, printable_lines, short_key, shown
+from a2c.messages import cut, nearest, printable, printable_lines, short_key, shown, typed
 from a2c.types import CrashError, UserError
 
 __all__ = [
@@ -64,4 +64,5 @@ __all__ = [
     "read_run_config",
     "short_key",
     "shown",
+    "typed",
 ]

@@ -6,7 +6,7 @@ Later sources win: the default in `schema`, the preset or file, the command line
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
@@ -20,9 +20,9 @@ from a2c.algorithms.sections import DEFAULT, SECTIONS, section_named
 from a2c.config.schema import Config, EnvConfig, all_keys, sections
 from a2c.config.sources import read_source
 from a2c.config.yaml_loader import load_yaml
-from a2c.extensions import check_trusted, is_extension, trust, wrapper_names
+from a2c.extensions import as_user_error, check_trusted, is_extension, trust, wrapper_names
 from a2c.games import gymnasium_id
-from a2c.messages import LIST_KEYS, MOST_MISTAKES, allowed, joined, nearest, shown
+from a2c.messages import LIST_KEYS, MOST_MISTAKES, allowed, cut, joined, nearest, shown
 from a2c.types import Section, UserError
 
 GIVEN = "the options given"  # what an error calls them
@@ -126,10 +126,12 @@ def _tell_of_id(values: dict[str, Any], env: EnvConfig, tell: Callable[[str], No
 def build_config(values: Any, *, where: str) -> Config:
     """Validate a nested mapping into a Config; one UserError names all mistakes, up to MOST_MISTAKES."""
     kind = _algorithm(values, where)
-    try:
-        return Config.model_validate(values)
-    except ValidationError as error:
-        raise UserError(f"{where}: {_explain(error, values, kind)}") from None
+    name = kind.model_fields["name"].default
+    with as_user_error(f"{name}: its Section cannot check the settings") if is_extension(name) else nullcontext():
+        try:
+            return Config.model_validate(values)
+        except ValidationError as error:
+            raise UserError(f"{where}: {_explain(error, values, kind)}") from None
 
 
 def changed(config: Config, changes: dict[str, Any]) -> Config:
@@ -175,8 +177,12 @@ def parse_assignment(text: str) -> tuple[str, Any]:
         )
     try:
         value = load_yaml(raw)
-    except Exception:  # PyYAML may raise anything on hostile text
-        raise UserError(f"--set {shown(key)}: the value {shown(raw)} cannot be read as YAML; quote it.") from None
+    except Exception as error:  # PyYAML may raise anything on hostile text
+        why = f" ({cut(problem)})" if (problem := getattr(error, "problem", None)) else ""
+        raise UserError(
+            f"--set {shown(key)}: the value {shown(raw)} cannot be read as YAML{why}; a text of such letters needs "
+            "quotes of its own, as in --set 'env.id=\"a: b\"'."
+        ) from None
     return key, raw if isinstance(value, str) or not raw.strip() else value
 
 

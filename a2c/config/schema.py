@@ -290,10 +290,16 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _holds_a_rollout(self) -> Config:
+        rollouts = self.algorithm.rollouts_per_update
+        if not (isinstance(rollouts, int) and rollouts > 0):  # of a user's own
+            raise ValueError(
+                f"algorithm.name={self.algorithm.name} has rollouts_per_update={rollouts}, which should be a whole "
+                "number of at least 1"
+            )
         steps = self.env_steps_per_update
         rollout = f"algorithm.rollout_length={self.algorithm.rollout_length} x env.num_envs={self.env.num_envs}"
-        if self.algorithm.rollouts_per_update > 1:
-            rollout += f" x {self.algorithm.rollouts_per_update} rollouts"
+        if rollouts > 1:
+            rollout += f" x {rollouts} rollouts"
         if self.runtime.workers > 1:
             rollout += f" x runtime.workers={self.runtime.workers}"
         if self.runtime.replicas > 1 and self.env.num_envs % self.runtime.replicas:

@@ -11,7 +11,7 @@ from a2c.config.schema import EnvConfig
 from a2c.config.yaml_loader import load_yaml
 from a2c.extensions import is_extension
 from a2c.games import TOYS, atari_game, canonical_id
-from a2c.messages import nearest, shown
+from a2c.messages import nearest, shown, typed
 from a2c.reading import read_text
 from a2c.types import UserError
 
@@ -54,7 +54,9 @@ def read_source(config: str | Path | None, env_id: Any, algorithm: Any) -> tuple
     except OSError as error:  # such as a name of 300 letters
         raise UserError(f"--config {shown(text)} cannot be read: {error.strerror}.") from None
     if text and is_folder:
-        raise UserError(f"--config {text} is a folder; name a YAML file, or use `a2c resume {text}` to resume a run.")
+        raise UserError(
+            f"--config {text} is a folder; name a YAML file, or resume a run with `a2c resume {typed(path)}`."
+        )
     if text and not is_file and path.exists():
         raise UserError(f"--config {text} is not a regular file; name a YAML file.")
     if not is_file:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 import os
 from collections.abc import Callable
@@ -19,7 +18,7 @@ import a2c.envs.toy  # noqa: F401 (registers the toys)
 from a2c.config import EnvConfig, UserError, env_slug, nearest
 from a2c.envs.vector import Outcome
 from a2c.envs.wrappers import FIRE, AtariStart, Env, Filmed, FireOnLifeLoss, meanings, wrapped
-from a2c.extensions import as_user_error, described
+from a2c.extensions import as_user_error, described, import_named
 from a2c.games import TOYS, Game, atari_game, game_names
 
 FPS = 30.0  # if the environment does not name its own
@@ -203,7 +202,7 @@ def registered_spec(env_id: str) -> gym.envs.registration.EnvSpec:
         raise UserError(f"env.id={env_id} names a module, and {game.name} needs none; use {name}.")
     if module:
         try:
-            importlib.import_module(module)
+            import_named(module)
         except (Exception, SystemExit) as error:  # the user's module may raise anything
             raise UserError(
                 f"The module {module!r} of {env_id!r} cannot be imported: {described(error)}; "

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shlex
 import shutil
 import stat
 import sys
@@ -18,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from a2c.config import UserError
+from a2c.config import UserError, typed
 from a2c.reading import open_regular
 
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC  # O_EXCL follows no link either
@@ -93,7 +92,7 @@ def check_new(run_dir: Path) -> None:
         raise UserError(f"{run_dir} is a file; name a folder with --run-dir.")
     if any(file.is_file() and not file.name.startswith(".") for file in run_dir.rglob("*")):
         is_run = (run_dir / "checkpoints").is_dir()
-        first = f"resume it with `a2c resume {shlex.quote(str(run_dir))}`, or name" if is_run else "name"
+        first = f"resume it with `a2c resume {typed(run_dir)}`, or name" if is_run else "name"
         what = "holds a run already" if is_run else "holds other files"
         raise UserError(f"{run_dir} {what}; {first} another folder with --run-dir.")
 
@@ -300,8 +299,9 @@ def _folder_of(path: Path, below: Path | None, *, make: bool = False) -> Iterato
             os.close(outer)
         yield descriptor
     except OSError as error:
-        if error.filename in (path.name, f".{path.name}.tmp"):  # calls by descriptor report only the name
-            error.filename = str(path.with_name(error.filename))
+        name = error.filename2 or error.filename  # of a file that cannot be renamed, and of any other
+        if name in (path.name, f".{path.name}.tmp"):  # calls by descriptor report only the name
+            error.filename = str(path.with_name(name))
         raise
     finally:
         os.close(descriptor)

@@ -18,6 +18,7 @@ from a2c.config import (
     UserError,
     all_keys,
     changed,
+    cut,
     dotted,
     dump_config,
     lookup,
@@ -31,6 +32,7 @@ from a2c.run.files import check_folder, check_new, make_folder, write_atomically
 from a2c.run.follower import check_installed
 from a2c.run.lock import FolderLock
 from a2c.run.lookup import find_checkpoint, resume_command
+from a2c.run.metrics import check_metrics
 
 # settings that may change on resume
 FREE_KEYS = ("total_env_steps", "optimizer.on_nan", "runtime.cluster_wait_minutes", "logging.trackers")
@@ -49,6 +51,7 @@ def begin(
     def look() -> dict[str, np.ndarray]:
         check_folder(run_dir, resume=resume)
         check_installed(config)
+        check_metrics(config.algorithm)
         if not resume:
             return {}
         if (run_dir / "checkpoints").is_dir():  # else there is nothing to lock
@@ -113,9 +116,10 @@ def _tell_of_edits(run_dir: Path, config: Config, warn: Callable[[str], None]) -
     settings = sections | dotted(sections)
     edited = [key for key, value in dotted(found).items() if key not in FREE_KEYS and settings.get(key, value) != value]
     if edited:
+        keys = cut(", ".join(map(str, edited)))
         warn(
-            f"{run_dir / 'config.yaml'} was edited ({', '.join(edited)}), which changes nothing: a run keeps its "
-            "settings. For others, start a new run with --config."
+            f"{run_dir / 'config.yaml'} was edited ({keys}), which changes nothing: a run keeps its settings. "
+            "For others, start a new run with --config."
         )
 
 
@@ -157,9 +161,10 @@ def saving(run_dir: Path, config: Config) -> Iterator[None]:
     except OSError as error:
         if not run_dir.is_dir():
             raise UserError(f"{run_dir} was deleted or moved during the run, which is stopped.") from None
+        file = error.filename or f"A file of {run_dir}"
         raise UserError(
-            f"A file of {run_dir} cannot be written ({error.strerror}): the run is stopped, and whole up to its last "
-            f"checkpoint. Mend that, then resume with `{resume_command(run_dir, config)}`."
+            f"{file} cannot be written ({error.strerror}): the run is stopped, and whole up to its last checkpoint. "
+            f"Mend that, then resume with `{resume_command(run_dir, config)}`."
         ) from None
 
 

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
-from a2c.config import Config, UserError
+from a2c.config import Config, UserError, typed
 from a2c.execution.cluster import LAUNCHED
 from a2c.extensions import check_trusted, is_extension, naming, wrapper_names
 from a2c.games import canonical_id
@@ -113,12 +113,11 @@ def resume_command(run_dir: Path, config: Config) -> str:
     if config.runtime.workers == 1:
         return command_for("resume", run_dir, config)
     if LAUNCHED not in os.environ:
-        return f"a2c train ... --run-dir {shlex.quote(str(run_dir))} --auto-resume"
+        return f"a2c train ... --run-dir {typed(run_dir)} --auto-resume"
     return command_for(f"launch --workers {config.runtime.workers} -- resume", run_dir, config)
 
 
 def command_for(command: str, run_dir: Path, config: Config) -> str:
     """A command on a run as it is typed, naming the user's own code if the run has any."""
     own = naming(config.env.id, config.algorithm.name, config.model.name, config.env.wrappers)
-    folder = f"./{run_dir}" if str(run_dir).startswith("-") else str(run_dir)  # else it would pass for an option
-    return f"a2c {command} {shlex.join([folder, *own])}"
+    return " ".join(["a2c", command, typed(run_dir), *map(shlex.quote, own)])

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from a2c.algorithms.section import AlgorithmSection, Metric
-from a2c.config import Config
+from a2c.config import Config, UserError
 from a2c.reading import LARGEST_OWN, is_regular, read_lines
 from a2c.run.counters import Counters
 from a2c.run.files import make_folders, reopen, replacing, write_atomically
@@ -62,6 +62,18 @@ def tensorboard_tags(algorithm: AlgorithmSection) -> dict[str, str]:
     """The tag of each scalar of a record, by its name."""
     tags = {name: f"{group}/{name}" for group, names in GROUPS.items() for name in names}
     return tags | {metric.name: f"{metric.group}/{metric.name}" for metric in algorithm.METRICS}
+
+
+def check_metrics(algorithm: AlgorithmSection) -> None:
+    """Check that no metric of an algorithm has the name of a column that every run has.
+
+    Raises:
+        UserError: if one has.
+    """
+    if taken := [metric.name for metric in algorithm.METRICS if metric.name in RUN_COLUMNS]:
+        raise UserError(
+            f"{algorithm.name}: {taken[0]} of its METRICS is a column that every run has; name the metric otherwise."
+        )
 
 
 def make_record(counters: Counters, metrics: Mapping[str, Any], wanted: Sequence[Metric], speed: float) -> Record:

@@ -112,6 +112,7 @@ def train(
         run.say_what_is_not_exact(saved, warn)
         with run.watched(progress):
             run.loop()
+    run.say_if_nothing_was_learned(warn)
     run.check_end()
     return run.summary()
 
@@ -292,6 +293,12 @@ class Run:
             )
         elif saved is not None:
             tell_of_another_machine(saved, machine(parts_of(self.config)), warn)
+
+    def say_if_nothing_was_learned(self, warn: Warn) -> None:
+        """Warn if a finished run made no gradient step."""
+        made = self.counters.gradient_steps or self.counters.skipped_updates
+        if self.finished and self.replicas.is_chief and not made:
+            warn("Nothing was learned: the run made no gradient step.")
 
     def check_end(self) -> None:
         """Raise UserError if the run ended because a callback raised, or what it prints cannot be written."""

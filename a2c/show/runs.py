@@ -144,12 +144,14 @@ def read_run(path: Path, warn: Callable[[str], None]) -> Run:
     if not path.is_dir():
         what = "is a file; name the run's folder" if path.is_file() else "does not exist; name a run's folder"
         raise UserError(f"{path} {what}.")
-    if not is_regular(path / "config.yaml"):
-        raise UserError(f"{path} is no run's folder: it holds no config.yaml; name one that `a2c train` has made.")
-    values, provenance = read_run_config(path / "config.yaml")
+    file = path / "config.yaml"
+    if not is_regular(file):
+        what = "its config.yaml is no regular file" if file.is_symlink() or file.exists() else "it holds no config.yaml"
+        raise UserError(f"{path} is no run's folder: {what}; name one that `a2c train` has made.")
+    values, provenance = read_run_config(file)
     given = dotted(values)
     if not isinstance(given.get("env.id"), str):
-        raise UserError(f"{path / 'config.yaml'} names no environment (env.id); name a folder that `a2c train` made.")
+        raise UserError(f"{file} names no environment (env.id); name a folder that `a2c train` made.")
     return Run(
         path=path,
         label=path.resolve().name,

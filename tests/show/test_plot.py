@@ -396,6 +396,7 @@ def test_several_runs_are_drawn_where_the_user_is_and_their_numbers_written(tmp_
         (["nothing"], "nothing does not exist; name a run's folder."),
         (["r/config.yaml"], "r/config.yaml is a file; name the run's folder."),
         (["r", "bare"], "bare is no run's folder: it holds no config.yaml"),
+        (["strange"], "strange is no run's folder: its config.yaml is no regular file"),
         (["empty"], "empty has no line of metrics: an agent that was kept without its log has none"),
         (["silent"], "There is nothing to plot yet: silent has logged no mean return of the last 100 games."),
         (["odd"], "odd/config.yaml names no environment"),
@@ -420,6 +421,7 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing(tmp_path, run_cli, argumen
     (make_run(tmp_path / "odd", RISE) / "config.yaml").write_text("env: Pong\n1: 2\n")
     (make_run(tmp_path / "broken", RISE) / "config.yaml").write_text("env: [")
     (tmp_path / "bare").mkdir()
+    (tmp_path / "strange/config.yaml").mkdir(parents=True)
     before = sorted(tmp_path.rglob("*"))
     result = run_cli("plot", *arguments, cwd=tmp_path)
     assert (result.returncode, result.stdout) == (2, "")
