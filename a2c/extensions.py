@@ -120,13 +120,13 @@ def find_extension(name: str, option: str) -> Any:
 
 
 def import_named(module: str) -> ModuleType:
-    """Import a module that the user has named, from the current folder too if Python finds no other.
+    """Import a module that the user has named, from the current folder if Python finds it nowhere else.
 
-    The folder is searched from then on, and not before: TensorFlow and others look for packages that may be missing,
-    and a stranger's folder may hold files of those names.
+    Only then is the folder searched, and from then on: TensorFlow and others look for packages that may be missing, and
+    a stranger's folder may hold files of those names.
     """
-    if (folder := str(Path.cwd())) not in sys.path:
-        sys.path.append(folder)
+    if not find_spec(module.partition(".")[0]):
+        sys.path.append(str(Path.cwd()))
     return importlib.import_module(module)
 
 

@@ -1,6 +1,7 @@
 """Train PPO and A2C on ten games, and write docs/results.md and docs/results.png beside the curves of rl-zoo3.
 
-    python benchmarks/results.py train                    # all 32 runs, in turn: 18 to 35 hours on two cores
+    python benchmarks/results.py train                    # all 30 runs, in turn: 15 to 30 hours on two cores
+    python benchmarks/results.py train --long                   # two of 10 M steps: 3 hours
     python benchmarks/results.py train --games Pong Breakout --algorithms ppo --seeds 0
     python benchmarks/results.py report
     python benchmarks/results.py agents                         # runs/GAME-reference: the weights of PPO, seed 0
@@ -73,7 +74,7 @@ class Run(NamedTuple):
     @property
     def name(self) -> str:
         """Of its folder and of its file."""
-        length = "" if self.steps == STEPS else f"-{self.steps // 1_000_000}m"
+        length = "" if self.steps == STEPS else f"-{self.steps / 1e6:g}m"
         return f"{env_slug(self.game)}-{self.algorithm}-{self.seed}{length}"
 
     @property
@@ -120,13 +121,9 @@ LONG = (Run("Breakout", "a2c", 0, END), Run("Pong", "a2c", 0, END))
 
 
 def plan(games: list[str], algorithms: list[str], seeds: list[int] | None = None) -> list[Run]:
-    """The runs, so that each game has one before any has two, and the long ones last."""
-    runs = sorted(
-        (Run(game, name, seed) for name, game in product(algorithms, games) for seed in SEEDS[name]),
-        key=lambda run: run.seed,
-    )
-    runs += [run for run in LONG if run.game in games and run.algorithm in algorithms]
-    return [run for run in runs if seeds is None or run.seed in seeds]
+    """The runs, so that each game has one before any has two."""
+    runs = [Run(game, name, seed) for name, game in product(algorithms, games) for seed in SEEDS[name]]
+    return sorted((run for run in runs if seeds is None or run.seed in seeds), key=lambda run: run.seed)
 
 
 def train(run: Run) -> str:
@@ -239,9 +236,9 @@ def zoo() -> dict[tuple[str, str, int], float]:
         return {(row["game"], row["algorithm"], int(row["steps"])): float(row["score"]) for row in rows}
 
 
-def finished(algorithm: str, steps: int = STEPS) -> dict[str, list[Run]]:
-    """The finished runs of so many steps of each game."""
-    runs = {game: [run for run in plan([game], [algorithm]) if run.steps == steps and run.kept()] for game in GAMES}
+def finished(algorithm: str) -> dict[str, list[Run]]:
+    """The finished runs of each game."""
+    runs = {game: [run for run in plan([game], [algorithm]) if run.kept()] for game in GAMES}
     return {game: found for game, found in runs.items() if found}
 
 
@@ -330,28 +327,41 @@ def draw(runs: dict[str, dict[str, list[Run]]]) -> bytes:
 def section(algorithm: str, runs: dict[str, list[Run]]) -> list[str]:
     """The lines about one algorithm and the zoo's runs of the same games."""
     found = [run for each in runs.values() for run in each]
-    changed = [f"{run.name} ({', '.join(keys)})" for run in found if (keys := run.changed())]
-    kept = [run.kept() or {} for run in found]
-    minutes = max(each["seconds"] / (TWO_CORES if each["cores"] == 1 else 1) / 60 for each in kept)
     verdicts = [wins(runs, *rival) for rival in (("a2c", STEPS), ("ppo", STEPS), ("a2c", END))]
     missing = [game for game in GAMES if game not in runs]
     rows = [aggregate(algorithm, runs, steps) for steps in (MARKS[1], STEPS)]
     rows += [zoo_aggregate(name, runs, steps) for name, steps in product(("a2c", "ppo", "dqn"), (STEPS, END))]
     text = [f"## {algorithm.upper()}: `{' '.join(['a2c train --env GAME', *PRESETS[algorithm]])}`", ""]
-    text += [*table(algorithm, runs), ""]
-    if changed:
-        text += [f"Made with other settings than this command has today: {'; '.join(changed)}.", ""]
+    text += [*table(algorithm, runs), "", *other_settings(found)]
     text += [f"At {STEPS / 1e6:g} M it is", *(f"- {verdict}" for verdict in verdicts), "", COUNTS, ""]
-    text += [SPEED.format(minutes=round(minutes), times=TWO_CORES), ""]
+    text += [speed(found), ""]
     text += [f"### {algorithm.upper()} over {len(runs)} of {len(GAMES)} games", ""]
     if missing:
         text += [f"Not run yet: {', '.join(missing)}.", ""]
     return [*text, AGGREGATE, "", "| agent, steps | interquartile mean |", "|---|---|", *rows, ""]
 
 
-def long_section(runs: dict[str, list[Run]]) -> list[str]:
-    """The lines about the runs of 10 M steps."""
-    return ["## To 10 M steps: `a2c train --env GAME --steps 10M`", "", LONGER, "", *table("a2c", runs, LONG_MARKS), ""]
+def long_section() -> list[str]:
+    """The lines about the runs of 10 M steps; none if none is finished."""
+    found = [run for run in LONG if run.kept()]
+    if not found:
+        return []
+    rows = table("a2c", {run.game: [run] for run in found}, LONG_MARKS)
+    text = ["## A2C to 10 M steps: `a2c train --env GAME --steps 10M`", "", *rows, "", *other_settings(found)]
+    return [*text, LONGER, "", speed(found), ""]
+
+
+def other_settings(runs: list[Run]) -> list[str]:
+    """A line about the runs whose settings their command does not have today; none if there are none."""
+    changed = [f"{run.name} ({', '.join(keys)})" for run in runs if (keys := run.changed())]
+    return [f"Made with other settings than this command has today: {'; '.join(changed)}.", ""] if changed else []
+
+
+def speed(runs: list[Run]) -> str:
+    """How long the longest run takes on two cores, as far as it was measured."""
+    kept = [run.kept() or {} for run in runs]
+    minutes = max(each["seconds"] / (TWO_CORES if each["cores"] == 1 else 1) / 60 for each in kept)
+    return SPEED.format(minutes=round(minutes), times=TWO_CORES)
 
 
 def report() -> None:
@@ -361,8 +371,7 @@ def report() -> None:
         sys.exit("No run is finished; `python benchmarks/results.py train` makes them.")
     text = ["# Results", "", INTRODUCTION, "", "![scores by step](results.png)", ""]
     text += [line for algorithm, by_game in runs.items() if by_game for line in section(algorithm, by_game)]
-    if long := finished("a2c", END):
-        text += long_section(long)
+    text += long_section()
     (HERE / "docs/results.md").write_text("\n".join(text))
     (HERE / "docs/results.png").write_bytes(draw(runs))
 
@@ -380,7 +389,7 @@ SPEED = """\
 A run takes at most {minutes} minutes of training on two cores; its start and its evaluations are not counted. Runs made
 on one core are counted {times} times as fast there, as one of Qbert was."""
 LONGER = """\
-The rate falls to 0 at the end, so these are other runs than those of 4 M steps, and at 4 M they score less or more."""
+The rate falls to 0 at 10 M steps, not at 4 M, so these runs are others from the start on."""
 AGGREGATE = f"""\
 The interquartile mean of human-normalised scores over these games (Agarwal et al. 2021; 0 is random play, 1 a human).
 If games differ in their number of seeds, it is that of their means over seeds. A 95 % interval over seeds (stratified
@@ -396,6 +405,7 @@ def main() -> int:
         command.add_argument("--games", nargs="+", choices=GAMES, default=list(GAMES), metavar="GAME")
     training.add_argument("--algorithms", nargs="+", choices=tuple(PRESETS), default=list(PRESETS))
     training.add_argument("--seeds", nargs="+", type=int)
+    training.add_argument("--long", action="store_true", help="the runs of 10 M steps, not those of 4 M")
     chosen = parser.parse_args()
     if chosen.what == "report":
         report()
@@ -403,6 +413,8 @@ def main() -> int:
     if chosen.what == "agents":
         print(*(keep_agent(run) for run in plan(chosen.games, ["ppo"], [0])), sep="\n")
         return 0
+    if chosen.long:
+        return train_all([run for run in LONG if run.game in chosen.games])
     runs = plan(chosen.games, chosen.algorithms, chosen.seeds)
     if not runs:
         known = [f"{name} --seeds {' '.join(map(str, SEEDS[name]))}" for name in chosen.algorithms]

@@ -13,11 +13,13 @@ from conftest import GRAPH, VECTORS, observations, small_config
 
 from a2c import evaluate, extensions
 from a2c.algorithms.algorithm import build_algorithm, build_policy
+from a2c.algorithms.gradient_step import GradientStep
 from a2c.algorithms.off_policy import Transitions
 from a2c.algorithms.section import Metric
 from a2c.config import EnvConfig, UserError, build_config, load_config
 from a2c.data.rollout import Rollout
 from a2c.envs import make_vec_env
+from a2c.run.incident import nonfinite_stage
 from a2c.run.lookup import find_checkpoint
 from a2c.run.training import train
 
@@ -228,6 +230,7 @@ import tensorflow as tf
 from a2c.algorithms.section import Metric
 from a2c.algorithms.sections import ReplaySection
 from a2c.types import Probability
+from pydantic import Field
 from reinforce import AlgorithmSection, Reinforce
 
 class NoTitle(Reinforce):
@@ -333,6 +336,18 @@ class Rollouts(Reinforce):
     class Section(Reinforce.Section):
         rollouts_per_update = property(lambda self: 0)
 
+class Promise(Reinforce):
+    class Section(Reinforce.Section):
+        PROMISES: dict = {}
+
+class Factory(Reinforce):
+    class Section(Reinforce.Section):
+        @staticmethod
+        def late():
+            raise IndexError("too late")
+
+        late: int = Field(default_factory=late)
+
 class Parts(Reinforce):
     def __init__(self, *arguments):
         super().__init__(*arguments)
@@ -361,7 +376,7 @@ INCOMPLETE = {
     "Unlisted": "unfinished:Unlisted: its `variables['penalty']` is a Variable; make it a list.",
     "Listed": "unfinished:Listed: its `variables` is a list, and has to be a dict, by name.",
     "Bare": "unfinished:Bare: its step 'update' is a method; make it a GradientStep.",
-    "Raises": "unfinished:Raises cannot be built: IndexError: too far (unfinished.py, line 71).",
+    "Raises": "unfinished:Raises cannot be built: IndexError: too far (unfinished.py, line 72).",
     "Twice": "unfinished:Twice: the METRICS of its Section have 'entropy' twice; leave one out.",
     "Promised": "unfinished:Promised: the PROMISES of its Section have to be Promises(...) of a2c.algorithms.section.",
     "Unlikely": "unfinished:Unlikely: the default of share of its Section is 1.5, and should be a finite number from 0 "
@@ -370,11 +385,16 @@ INCOMPLETE = {
     "setting is a number, a text, true or false, a list or a mapping with texts as keys.",
     "Numbered": "unfinished:Numbered: kinds of its Section is {1: 2}, which config.yaml cannot hold; a setting is a "
     "number, a text, true or false, a list or a mapping with texts as keys.",
-    "Method": "unfinished:Method: groups is no setting, since every Section has it; name the setting otherwise.",
+    "Method": "unfinished:Method: groups cannot be a setting, since every Section has it; leave its type out, or name "
+    "the setting otherwise.",
+    "Promise": "unfinished:Promise: PROMISES cannot be a setting, since every Section has it; leave its type out, or "
+    "name the setting otherwise.",
+    "Factory": "unfinished:Factory: the default of late of its Section cannot be checked: IndexError: too late "
+    "(unfinished.py, line 124).",
     "Form": "unfinished:Form: mine of its METRICS has the form 'zz', which shows no number; give one such as '.3f'.",
     "Column": "unfinished:Column: env_steps of its METRICS is a column that every run has; name the metric otherwise.",
     "Check": "unfinished:Check: its Section cannot check the settings: AttributeError: 'Section' object has no "
-    "attribute 'nonsense' (unfinished.py, line 109).",
+    "attribute 'nonsense' (unfinished.py, line 110).",
     "Rollouts": "the options given: algorithm.name=unfinished:Rollouts has rollouts_per_update=0, which should be a "
     "whole number of at least 1.",
     "Parts": "unfinished:Parts: its `parts` is None, and has to be 1, or `parts_of(config)`.",
@@ -465,18 +485,18 @@ def test_a_policy_that_cannot_be_built_is_told(option, own, told):
 
 def test_a_step_that_does_not_exist_is_told():
     algorithm = built(changed(batches=lambda self, rollout, updates: (("other", None) for _ in "1")))
-    with pytest.raises(UserError, match="`batches` yielded the step 'other', and `steps` has update"):
+    with pytest.raises(ValueError, match="`batches` yielded the step 'other', and `steps` has update"):
         algorithm.update(None, 0)
 
 
 def test_a_batch_without_the_name_of_its_step_is_told():
     algorithm = built(changed(batches=lambda self, rollout, updates: (Rollout for _ in "1")))
-    with pytest.raises(UserError, match="`batches` yielded a type; yield a tuple of two"):
+    with pytest.raises(TypeError, match="`batches` yielded a type; yield a tuple of two"):
         algorithm.update(None, 0)
 
 
 def test_batches_that_are_no_generator_are_told():
-    with pytest.raises(UserError, match="`batches` returned a list; make it a generator"):
+    with pytest.raises(TypeError, match="`batches` returned a list; make it a generator"):
         built(changed(batches=lambda self, rollout, updates: [])).update(None, 0)
 
 
@@ -493,19 +513,32 @@ def test_a_loss_that_is_no_scalar_of_a_fit_is_told(wrong, told):
         built(changed(_loss=lambda self, *batch: wrong(right(self, *batch)))).trace()
 
 
-def test_a_variable_that_the_loss_does_not_reach_is_told():
-    def unreached(self, *batch):
-        return (fit := imported("algorithm")._loss(self, *batch))._replace(loss=tf.stop_gradient(fit.loss))
+def test_a_variable_that_the_loss_does_not_reach_hides_no_stage_that_is_not_finite():
+    """The value head, if the loss is only of the logits."""
 
-    with pytest.raises(UserError, match=r"The loss of a GradientStep does not reach .*; train only what it reaches"):
-        built(changed(_loss=unreached)).trace()
+    def only_of_logits(self, batch, tap, pool):
+        fit = imported("algorithm")._loss(self, batch, tap, pool)
+        logits, _ = self.policy.model(batch.observations[0])
+        return fit._replace(loss=tap("mine", np.nan * tf.reduce_sum(logits)))
+
+    step = built(changed(_loss=only_of_logits)).steps["update"]
+    batch = tf.nest.map_structure(lambda spec: np.ones(spec.shape, spec.dtype.as_numpy_dtype), step.signature)
+    gradients, _ = step.gradients(batch)
+    assert [gradient is None for gradient in gradients].count(True) == 2
+    assert nonfinite_stage(step, batch) == "stage 'mine'"
+    assert nonfinite_stage(step, batch._replace(returns=np.nan * batch.returns)) == "batch.returns"
+
+
+def test_a_signature_that_is_no_named_tuple_is_told():
+    with pytest.raises(UserError, match=r"The signature of a GradientStep is a list; make it a named tuple\."):
+        GradientStep(print, [], keras.optimizers.SGD(), [tf.TensorSpec(())], max_grad_norm=1.0, mode="eager")
 
 
 def test_a_batch_with_a_field_too_few_is_told():
     def short(self, rollout, updates):
         yield "update", (np.zeros((2, 2), np.float32),)
 
-    with pytest.raises(ValueError, match=r"expected \d tensors, not 1"):
+    with pytest.raises(ValueError, match=r"expected 4 tensors \(observations, actions, returns, whole\), not 1"):
         built(changed(batches=short)).update(None, 0)
 
 

@@ -330,19 +330,23 @@ def test_odd_things_in_place_of_a_bundle_are_one_sentence(tmp_path, decoy, what)
     assert str(error.value).isprintable()
 
 
-OPTIONAL = ("jax", "brotli", "chardet", "simplejson", "pydot", "tblib", "orbax", "wandb", "mlflow", "mine")
+OPTIONAL = ("jax", "brotli", "chardet", "simplejson", "pydot", "tblib", "orbax", "botocore", "fsspec", "mine")
+INSTALLED = ("--env", "gymnasium.envs.classic_control:CartPole-v1", "--config", "vector")
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize(("words", "imported"), [((), []), (("--wrapper", "mine:Wrapper"), ["mine"])])
+@pytest.mark.parametrize(
+    ("words", "imported"),
+    [(("--env", "Chain"), []), (INSTALLED, []), (("--env", "Chain", "--wrapper", "mine:Wrapper"), ["mine"])],
+)
 def test_modules_of_the_current_folder_are_imported_only_if_they_are_named(trained, tmp_path, words, imported):
     """TensorFlow and others try to import what may not be installed."""
     run, log = copy_of(trained, tmp_path / "run"), tmp_path / "imported"
     for name in OPTIONAL:
         (run / f"{name}.py").write_text(f"open({str(log)!r}, 'a').write('{name} ')\nraise ImportError('decoy')\n")
-    command = [sys.executable, "-P", "-m", "a2c", "train", "--env", "Chain", "--steps", "160", "--run-dir", "new"]
-    ended = subprocess.run([*command, *words], cwd=run, capture_output=True, text=True, timeout=120)
-    assert ended.returncode == (2 if words else 0), ended.stderr
+    command = [sys.executable, "-P", "-m", "a2c", "train", *words, "--steps", "160", "--run-dir", "new"]
+    ended = subprocess.run(command, cwd=run, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == (2 if imported else 0), ended.stderr
     assert (log.read_text().split() if log.exists() else []) == imported
 
 

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
+from numbers import Integral
 from typing import Any, NamedTuple, Protocol, Self
 
 import keras
@@ -171,7 +172,7 @@ class Algorithm(ABC):
         batches = self.batches(rollout, updates)
         if not isinstance(batches, Generator):
             kind = type(batches).__name__
-            raise UserError(f"`batches` returned a {kind}; make it a generator, which yields each name and batch.")
+            raise TypeError(f"`batches` returned a {kind}; make it a generator, which yields each name and batch")
         try:
             name, batch = _checked(next(batches), self.steps)
             while True:
@@ -192,9 +193,9 @@ def _checked(yielded: Any, steps: Mapping[str, Step]) -> tuple[str, Batch]:
     """Check that `batches` yielded the name of a step and its batch."""
     if not (isinstance(yielded, tuple) and len(yielded) == 2 and isinstance(yielded[0], str)):
         kind = type(yielded).__name__
-        raise UserError(f"`batches` yielded a {kind}; yield a tuple of two: the name of a step, and its batch.")
+        raise TypeError(f"`batches` yielded a {kind}; yield a tuple of two: the name of a step, and its batch")
     if yielded[0] not in steps:
-        raise UserError(f"`batches` yielded the step {yielded[0]!r}, and `steps` has {', '.join(steps)}.")
+        raise ValueError(f"`batches` yielded the step {yielded[0]!r}, and `steps` has {', '.join(steps)}")
     return yielded
 
 
@@ -243,7 +244,7 @@ def _check_form(algorithm: Algorithm, name: str) -> None:
     """Check that the algorithm of this name has what it needs, in the form that is used."""
     if missing := [attribute for attribute in _NEEDED if not hasattr(algorithm, attribute)]:
         raise UserError(f"{name} has no {' and no '.join(missing)}, which its `__init__` has to set.")
-    if not (isinstance(algorithm.parts, int) and algorithm.parts > 0):
+    if not (isinstance(algorithm.parts, Integral) and algorithm.parts > 0):
         raise UserError(f"{name}: its `parts` is {algorithm.parts!r}, and has to be 1, or `parts_of(config)`.")
     for attribute in ("steps", "variables"):
         if not isinstance(value := getattr(algorithm, attribute), Mapping):

@@ -128,10 +128,7 @@ class GradientStep:
         if not isinstance(fit, Fit):
             raise TypeError(f"the loss of a GradientStep has to return a Fit, not {type(fit).__name__}")
         check_shapes("the loss of a GradientStep", 0, loss=fit.loss)
-        gradients = tape.gradient(fit.loss, self.variables)
-        if unreached := [v.path for v, gradient in zip(self.variables, gradients, strict=True) if gradient is None]:
-            raise UserError(f"The loss of a GradientStep does not reach {unreached[0]}; train only what it reaches.")
-        return tap_each(tap, "gradient", self.variables, gradients), fit
+        return tap_each(tap, "gradient", self.variables, tape.gradient(fit.loss, self.variables)), fit
 
     @property
     def changed(self) -> list[Any]:
@@ -179,6 +176,10 @@ def _is_finite(metrics: Metrics) -> tf.Tensor:
 
 
 def tap_each(tap: Tap, stage: str, variables: Sequence[Any], tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Pass the tensors of all variables to `tap`, last layer first: the order in which gradients are computed."""
-    shown = [tap(f"{stage} {v.path}", x) for v, x in zip(reversed(variables), reversed(tensors), strict=True)]
+    """Pass the tensors of all variables to `tap`, last layer first: the order in which gradients are computed.
+
+    None, of a variable that the loss does not reach, stays None.
+    """
+    pairs = zip(reversed(variables), reversed(tensors), strict=True)
+    shown = [None if x is None else tap(f"{stage} {v.path}", x) for v, x in pairs]
     return shown[::-1]

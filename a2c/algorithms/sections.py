@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, ValidationError, create_model
+from pydantic import Field, TypeAdapter, ValidationError, create_model
+from pydantic.fields import FieldInfo
 
 from a2c.algorithms.section import EXPLAINED_VARIANCE, LOSSES, STEP, AlgorithmSection, Length, Metric, Promises
 from a2c.extensions import as_user_error, find_extension, is_extension
@@ -418,46 +418,39 @@ def _own_section(name: str, algorithm: Any) -> type[AlgorithmSection]:
             ) from None
     if not isinstance(section.PROMISES, Promises):
         raise UserError(f"{name}: the PROMISES of its Section have to be Promises(...) of a2c.algorithms.section.")
-    common = AlgorithmSection.model_fields
-    if taken := [key for key in section.model_fields if key not in common and hasattr(AlgorithmSection, key)]:
-        raise UserError(f"{name}: {taken[0]} is no setting, since every Section has it; name the setting otherwise.")
-    own = _named_section(name, section)
-    with as_user_error(f"{name}: the defaults of its Section cannot be checked"):
-        _check_defaults(name, own)
-    return own
+    every = AlgorithmSection
+    own = section.model_fields.keys() - every.model_fields.keys()
+    if taken := sorted(key for key in own if key in every.__class_vars__ or key in vars(every)):
+        raise UserError(
+            f"{name}: {taken[0]} cannot be a setting, since every Section has it; leave its type out, or name the "
+            "setting otherwise."
+        )
+    for key, field in section.model_fields.items():
+        if not field.is_required():
+            with as_user_error(f"{name}: the default of {key} of its Section cannot be checked"):
+                _check_default(name, key, field)
+    return _named_section(name, section)
 
 
-def _check_defaults(name: str, section: type[AlgorithmSection]) -> None:
-    """Check that each default of a user's Section is allowed, and that config.yaml can hold it."""
-    defaults = {
-        key: field.get_default(call_default_factory=True)
-        for key, field in section.model_fields.items()
-        if not field.is_required()
-    }
+def _check_default(name: str, key: str, field: FieldInfo) -> None:
+    """Check that the default of a setting is allowed, and the same after config.yaml has held it."""
+    default = field.get_default(call_default_factory=True)
+    of_field: Any = Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation
+    kind: TypeAdapter[Any] = TypeAdapter(of_field)
     try:
-        section.model_validate({})
-    except ValidationError as error:
-        for each in error.errors():
-            if (key := str(each["loc"][0]) if each["loc"] else "") in defaults:
-                what = allowed(section.model_json_schema()["properties"][key])
-                raise UserError(
-                    f"{name}: the default of {key} of its Section is {shown(defaults[key])}, and should be {what}."
-                ) from None
-    for key, default in defaults.items():
-        if not _survives(default):
-            raise UserError(
-                f"{name}: {key} of its Section is {shown(default)}, which config.yaml cannot hold; a setting is "
-                "a number, a text, true or false, a list or a mapping with texts as keys."
-            )
-
-
-def _survives(value: Any) -> bool:
-    """Whether a value is the same, but for tuples, after it was in config.yaml."""
-    if isinstance(value, Mapping):
-        return all(isinstance(key, str) and _survives(each) for key, each in value.items())
-    if isinstance(value, list | tuple):
-        return all(map(_survives, value))
-    return value is None or isinstance(value, str | int | float)
+        value = kind.validate_python(default)
+    except ValidationError:
+        text = f"{name}: the default of {key} of its Section is {shown(default)}"
+        raise UserError(f"{text}, and should be {allowed(kind.json_schema())}.") from None
+    try:
+        held = bool(kind.validate_python(kind.dump_python(value, mode="json")) == value)
+    except Exception:  # whatever a user's value raises
+        held = False
+    if not held:
+        raise UserError(
+            f"{name}: {key} of its Section is {shown(default)}, which config.yaml cannot hold; a setting is "
+            "a number, a text, true or false, a list or a mapping with texts as keys."
+        )
 
 
 @cache

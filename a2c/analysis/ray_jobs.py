@@ -143,7 +143,7 @@ def _check_answers(address: str) -> None:
     """Check in a separate process that a cluster answers: Ray would try for minutes, and write to the terminal."""
     try:
         done = subprocess.run(
-            [sys.executable, "-c", JOIN, address], capture_output=True, text=True, timeout=JOIN_SECONDS
+            [sys.executable, "-P", "-c", JOIN, address], capture_output=True, text=True, timeout=JOIN_SECONDS
         )
         said = "" if done.returncode == 0 else _last_line(done.stderr)
     except subprocess.TimeoutExpired:
@@ -201,6 +201,6 @@ def look_around(paths: Sequence[str], environment: Mapping[str, str]) -> dict[st
     for path in paths:
         if not Path(path).exists():
             return f"it does not see {path}"
-    command = [sys.executable, "-c", TELL_VERSIONS]
+    command = [sys.executable, "-P", "-c", TELL_VERSIONS]
     told = subprocess.run(command, capture_output=True, text=True, cwd=paths[0], env=environment)
     return json.loads(told.stdout) if told.returncode == 0 else told.stderr.strip().splitlines()[-1]

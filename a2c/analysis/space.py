@@ -54,14 +54,14 @@ def read_space(file: Path | None, config: Config) -> Space:
     """
     if file is None:
         given, where = config.algorithm.SPACE, "the default space"
+        if not isinstance(given, Mapping):
+            raise UserError(f"{config.algorithm.name}: the SPACE of its Section has to be a dict of keys: {FORM}.")
         if not given:
             raise UserError(f"There is no default space for {config.algorithm.name}; give one with --space FILE.")
     else:
         given, where = read_yaml(file), str(file)
         if not given:
             raise UserError(f"{file} holds no key to vary, such as optimizer.learning_rate: {FORM}.")
-    if not isinstance(given, Mapping):
-        raise UserError(f"{where} has to be a mapping of keys to what they may be: {FORM}.")
     space = {}
     for key, value in given.items():
         try:

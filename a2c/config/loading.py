@@ -6,7 +6,7 @@ Later sources win: the default in `schema`, the preset or file, the command line
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
@@ -20,7 +20,7 @@ from a2c.algorithms.sections import DEFAULT, SECTIONS, section_named
 from a2c.config.schema import Config, EnvConfig, all_keys, sections
 from a2c.config.sources import read_source
 from a2c.config.yaml_loader import load_yaml
-from a2c.extensions import as_user_error, check_trusted, is_extension, trust, wrapper_names
+from a2c.extensions import check_trusted, described, is_extension, trust, wrapper_names
 from a2c.games import gymnasium_id
 from a2c.messages import LIST_KEYS, MOST_MISTAKES, allowed, cut, joined, nearest, shown
 from a2c.types import Section, UserError
@@ -127,11 +127,14 @@ def build_config(values: Any, *, where: str) -> Config:
     """Validate a nested mapping into a Config; one UserError names all mistakes, up to MOST_MISTAKES."""
     kind = _algorithm(values, where)
     name = kind.model_fields["name"].default
-    with as_user_error(f"{name}: its Section cannot check the settings") if is_extension(name) else nullcontext():
-        try:
-            return Config.model_validate(values)
-        except ValidationError as error:
-            raise UserError(f"{where}: {_explain(error, values, kind)}") from None
+    try:
+        return Config.model_validate(values)
+    except ValidationError as error:
+        raise UserError(f"{where}: {_explain(error, values, kind)}") from None
+    except Exception as error:
+        if not is_extension(name):
+            raise
+        raise UserError(f"{name}: its Section cannot check the settings: {described(error)}.") from error
 
 
 def changed(config: Config, changes: dict[str, Any]) -> Config:
@@ -180,8 +183,8 @@ def parse_assignment(text: str) -> tuple[str, Any]:
     except Exception as error:  # PyYAML may raise anything on hostile text
         why = f" ({cut(problem)})" if (problem := getattr(error, "problem", None)) else ""
         raise UserError(
-            f"--set {shown(key)}: the value {shown(raw)} cannot be read as YAML{why}; a text of such letters needs "
-            "quotes of its own, as in --set 'env.id=\"a: b\"'."
+            f"--set {shown(key)}: the value {shown(raw)} cannot be read as YAML{why}; if it is a text, put quotes "
+            "into it."
         ) from None
     return key, raw if isinstance(value, str) or not raw.strip() else value
 
@@ -278,8 +281,8 @@ def _mistake(error: ErrorDetails, values: Any, kind: type[AlgorithmSection]) -> 
     if key in all_keys(kind):
         value = value_at(values, key, error["input"])
         return f"{key}={shown(value)} is not allowed: it should be {allowed(schema_of(key, kind))}."
-    if error["type"] == "value_error":  # keys of one or several sections contradict each other
-        return f"{error['msg'].removeprefix('Value error, ')}."
+    if error["type"] in ("value_error", "assertion_error"):  # keys of one or several sections contradict each other
+        return f"{error['msg'].removeprefix('Value error, ').removeprefix('Assertion failed, ')}."
     if key in sections(kind):
         return f"{_no_section(key, values[key], kind)}."
     if not error["loc"]:

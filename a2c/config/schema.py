@@ -5,6 +5,7 @@ The sources in brackets are those of `a2c.config.explain.SOURCES`.
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, SerializeAsAny, model_validator
@@ -291,7 +292,7 @@ class Config(Section):
     @model_validator(mode="after")
     def _holds_a_rollout(self) -> Config:
         rollouts = self.algorithm.rollouts_per_update
-        if not (isinstance(rollouts, int) and rollouts > 0):  # of a user's own
+        if not (isinstance(rollouts, Integral) and rollouts > 0):  # of a user's own
             raise ValueError(
                 f"algorithm.name={self.algorithm.name} has rollouts_per_update={rollouts}, which should be a whole "
                 "number of at least 1"

@@ -47,7 +47,8 @@ class Compiled:
             self.trace()
         tensors = [self._admit(x) for x in tf.nest.flatten(inputs)]
         if len(tensors) != len(self._specs):
-            raise ValueError(f"expected {len(self._specs)} tensors, not {len(tensors)}")
+            fields = ", ".join(getattr(self.signature[0], "_fields", ()))
+            raise ValueError(f"expected {len(self._specs)} tensors ({fields}), not {len(tensors)}")
         for i, (tensor, spec) in enumerate(zip(tensors, self._specs, strict=True)):
             if spec.dtype != tensor.dtype or not spec.shape.is_compatible_with(tensor.shape):
                 raise ValueError(f"{self._name(i)}expected {_kind(spec)}, not {_kind(tensor)}")

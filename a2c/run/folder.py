@@ -161,7 +161,8 @@ def saving(run_dir: Path, config: Config) -> Iterator[None]:
     except OSError as error:
         if not run_dir.is_dir():
             raise UserError(f"{run_dir} was deleted or moved during the run, which is stopped.") from None
-        file = error.filename or f"A file of {run_dir}"
+        name = error.filename or f"A file of {run_dir}"
+        file = run_dir / name if Path(name).name == name else name  # calls by descriptor report only the name
         raise UserError(
             f"{file} cannot be written ({error.strerror}): the run is stopped, and whole up to its last checkpoint. "
             f"Mend that, then resume with `{resume_command(run_dir, config)}`."

@@ -35,7 +35,7 @@ class InProcess(Place):
             contextlib.redirect_stderr(log),
         ):
             patch.setattr(sys, "argv", [module, *words])
-            patch.setattr(sys, "path", list(sys.path))  # a2c's main appends the current folder
+            patch.setattr(sys, "path", list(sys.path))  # the import of what is named adds the folder
             try:
                 runpy.run_module(module, run_name="__main__")
             except SystemExit as ended:

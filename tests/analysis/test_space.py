@@ -128,9 +128,16 @@ def test_a_mistake_in_a_file_is_named_in_one_sentence(tmp_path, text, said):
     assert "\n" not in str(told.value)
 
 
-def test_an_algorithm_of_ones_own_needs_a_file(monkeypatch):
-    monkeypatch.setattr(type(PPO.algorithm), "SPACE", {})
-    with pytest.raises(UserError, match="There is no default space for ppo; give one with --space FILE"):
+@pytest.mark.parametrize(
+    ("space", "said"),
+    [
+        ({}, "There is no default space for ppo; give one with --space FILE"),
+        ([1], "ppo: the SPACE of its Section has to be a dict of keys: "),
+    ],
+)
+def test_an_algorithm_of_ones_own_needs_a_space(monkeypatch, space, said):
+    monkeypatch.setattr(type(PPO.algorithm), "SPACE", space)
+    with pytest.raises(UserError, match=said):
         read_space(None, PPO)
 
 
