@@ -125,7 +125,8 @@ def import_named(module: str) -> ModuleType:
     Only then is the folder searched, and from then on: TensorFlow and others look for packages that may be missing, and
     a stranger's folder may hold files of those names.
     """
-    if not find_spec(module.partition(".")[0]):
+    package = module.partition(".")[0]
+    if package not in sys.modules and not find_spec(package):
         sys.path.append(str(Path.cwd()))
     return importlib.import_module(module)
 
