@@ -402,7 +402,20 @@ def _own_section(name: str, algorithm: Any) -> type[AlgorithmSection]:
         raise UserError(f"{name} is no algorithm: it needs an attribute Section, a subclass of AlgorithmSection.")
     if not isinstance(getattr(section, "TITLE", None), str):
         raise UserError(f"{name}: its Section needs a TITLE, the name and the source of the algorithm.")
-    metrics = getattr(section, "METRICS", None)
+    _check_metrics(name, getattr(section, "METRICS", None))
+    if not isinstance(section.PROMISES, Promises):
+        raise UserError(f"{name}: the PROMISES of its Section have to be Promises(...) of a2c.algorithms.section.")
+    own = section.model_fields.keys() - AlgorithmSection.model_fields.keys()
+    if taken := sorted(own & (AlgorithmSection.__class_vars__ | vars(AlgorithmSection).keys())):
+        raise UserError(
+            f"{name}: {taken[0]} cannot be a setting, since every Section has it; leave its type out, or name the "
+            "setting otherwise."
+        )
+    return _named_section(name, section)
+
+
+def _check_metrics(name: str, metrics: Any) -> None:
+    """Check the form of a user's METRICS."""
     if not (isinstance(metrics, tuple) and all(isinstance(metric, Metric) for metric in metrics)):
         raise UserError(f"{name}: its Section needs METRICS, a tuple of the Metric that an update reports.")
     names = [metric.name for metric in metrics]
@@ -416,20 +429,6 @@ def _own_section(name: str, algorithm: Any) -> type[AlgorithmSection]:
                 f"{name}: {metric.name} of its METRICS has the form {shown(metric.form)}, which shows no number; give "
                 "one such as '.3f'."
             ) from None
-    if not isinstance(section.PROMISES, Promises):
-        raise UserError(f"{name}: the PROMISES of its Section have to be Promises(...) of a2c.algorithms.section.")
-    every = AlgorithmSection
-    own = section.model_fields.keys() - every.model_fields.keys()
-    if taken := sorted(key for key in own if key in every.__class_vars__ or key in vars(every)):
-        raise UserError(
-            f"{name}: {taken[0]} cannot be a setting, since every Section has it; leave its type out, or name the "
-            "setting otherwise."
-        )
-    for key, field in section.model_fields.items():
-        if not field.is_required():
-            with as_user_error(f"{name}: the default of {key} of its Section cannot be checked"):
-                _check_default(name, key, field)
-    return _named_section(name, section)
 
 
 def _check_default(name: str, key: str, field: FieldInfo) -> None:
@@ -455,6 +454,11 @@ def _check_default(name: str, key: str, field: FieldInfo) -> None:
 
 @cache
 def _named_section(name: str, section: type[AlgorithmSection]) -> type[AlgorithmSection]:
+    """The section under its name; its defaults are checked once, since every key that is set asks for the section."""
+    for key, field in section.model_fields.items():
+        if not field.is_required():
+            with as_user_error(f"{name}: the default of {key} of its Section cannot be checked"):
+                _check_default(name, key, field)
     named: Any = (Literal[name], name)
     own: type[AlgorithmSection] = create_model(section.__name__, __base__=section, name=named)
     own.IMPLEMENTATION = name
