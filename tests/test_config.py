@@ -77,6 +77,7 @@ def test_a_game_without_one_gets_the_recipe_of_a2c_and_a_toy_the_classic_one_and
         ("Enduro", "ppo", "enduro-ppo"),  # a preset of its own comes first
         ("Enduro", "a2c", "enduro"),
         ("BeamRider", "a2c", "beam_rider"),
+        ("Breakout", "a2c", "breakout"),
         ("RoadRunner", "a2c", "road_runner"),
         ("Seaquest", "ppo", "seaquest-ppo"),
         ("BeamRider-v4", "ppo", "beam_rider-ppo"),
@@ -102,7 +103,8 @@ def test_a_wrong_value_is_blamed_on_the_file_only_if_it_stands_there(tmp_path):
     ("preset", "difference"),
     [
         ("enduro", {"env.id": "Enduro", "algorithm.noise_hold": 16}),
-        ("beam_rider", {"env.id": "BeamRider", "algorithm.gamma": 0.999, "algorithm.entropy_coef": 0.002}),
+        ("beam_rider", {"env.id": "BeamRider", "algorithm.gamma": 0.999, "algorithm.entropy_coef": 0.005}),
+        ("breakout", {"env.id": "Breakout", "optimizer.schedule": "constant"}),
         (
             "road_runner",
             {

@@ -1,5 +1,6 @@
 """Environments and batches in parts: the same bits whichever is faster, in eager and graph, and after a resume."""
 
+import _thread
 import os
 import subprocess
 import sys
@@ -282,6 +283,21 @@ def test_an_interrupt_does_not_wait_for_a_group_that_hangs(monkeypatch):
             envs.each(hang)
         assert (daemons, ended) == ([True], [])
         released.set()
+
+
+def test_a_signal_that_comes_just_before_the_main_thread_waits_ends_its_waiting():
+    released, in_time = threading.Event(), []
+
+    def hang(group: int) -> None:
+        if group == 0:
+            time.sleep(0.5)  # until the main thread waits
+            _thread.interrupt_main()  # as such a signal, it does not wake it
+        in_time.append(released.wait(20))
+
+    with make_env_groups(BREAKOUT.env, seed=1, groups=2) as envs:
+        with pytest.raises(KeyboardInterrupt):
+            envs.each(hang, interrupt=released.set)
+        assert in_time == [True, True]
 
 
 def test_a_group_keeps_nothing_of_what_it_has_done():

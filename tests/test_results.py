@@ -43,12 +43,13 @@ def signals():
 def settings_of(run, **changes):
     """As `a2c train` decides them today."""
     given = {"algorithm.name": run.algorithm, "seed": run.seed, "total_env_steps": run.steps, **changes}
-    return dump_config(load_config(env_id=run.game, overrides={"evaluation.every_env_steps": 500_000, **given})[0])
+    given |= {"evaluation.every_env_steps": 500_000}
+    return dump_config(load_config(env_id=run.game, config=run.preset, overrides=given)[0])
 
 
-def keep(results, game, algorithm="ppo", seed=0, steps=4_000_000, scores=(), **changes):
+def keep(results, game, algorithm="ppo", seed=0, steps=4_000_000, preset=None, scores=(), **changes):
     """Keep a run with the scores [(steps, mean)] of its evaluations and some settings changed."""
-    run = results.Run(game, algorithm, seed, steps)
+    run = results.Run(game, algorithm, seed, steps, preset)
     kept = {
         "command": run.command,
         "settings": settings_of(run, **changes),
@@ -140,10 +141,10 @@ def test_the_rows_of_a_game_and_of_all_games_take_the_mean_over_seeds(results):
 
 def test_a_run_of_10_m_steps_has_a_table_of_its_own(results, monkeypatch, tmp_path):
     scores = [(steps * 1_000_000, 10.0 * steps) for steps in range(1, 11)]
-    run = keep(results, "Breakout", "a2c", steps=10_000_000, scores=scores, **{"algorithm.gamma": 0.9})
+    run = keep(results, "Breakout", "a2c", 0, 10_000_000, "a2c", scores, **{"algorithm.gamma": 0.9})
     assert run in results.LONG
     assert (run.name, run.changed()) == ("breakout-a2c-0-10m", ["algorithm.gamma"])
-    assert "--steps 10000000" in run.command
+    assert run.command.startswith("a2c train --env Breakout --config a2c --seed 0 --steps 10000000 ")
     assert results.finished("a2c") == {}
     keep(results, "Pong", scores=[(500_736, 1.0), *human("Pong", 0.5)])
     (tmp_path / "docs").mkdir()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from a2c.envs.vector import VecEnv, read_state
 from a2c.execution.machine import stay_on
 
 PATIENCE = 5.0  # seconds for the groups to finish if a signal ends the program
+LOOK_SECONDS = 1.0  # Python sees a signal that comes just before a wait only when that wait ends
 
 
 class Group(NamedTuple):
@@ -145,4 +147,6 @@ class _GroupThread(threading.Thread):
 
     def outcome(self) -> tuple[Any, BaseException | None]:
         """Wait for the result of the task, or the error it raised."""
-        return self._outcomes.get()
+        while True:
+            with suppress(Empty):
+                return self._outcomes.get(timeout=LOOK_SECONDS)
