@@ -1,14 +1,16 @@
-"""Parts of error messages: values as they were typed, the nearest names, what is allowed."""
+"""Parts of messages: numbers, values as they were typed, the nearest names, what is allowed."""
 
 from __future__ import annotations
 
 import difflib
+import math
 import reprlib
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+HUGE = 1e12
 MOST_MISTAKES = 8  # told at once
 LIST_KEYS = " `a2c config` lists all keys."
 
@@ -21,6 +23,13 @@ def joined(sentences: Sequence[str], *, more: int = 0) -> str:
         text += LIST_KEYS
     more += len(rest)
     return f"{text} (and {more} more)" if more else text
+
+
+def number(value: float | None, form: str = ",.2f", *, missing: str = "-") -> str:
+    """A number for a table, shorter than its format says if it is huge; `missing` if it is None, NaN or infinite."""
+    if value is None or not math.isfinite(value):
+        return missing
+    return format(value, form if abs(value) < HUGE else ".4g")
 
 
 def nearest(word: str, allowed: list[str]) -> str:

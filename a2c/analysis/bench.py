@@ -28,6 +28,7 @@ from a2c.data.collector import build_collector
 from a2c.envs import make_env_groups, make_simulator, share_of_group
 from a2c.execution.machine import processor, versions
 from a2c.execution.runtime import parts_of, setup, stream_seed
+from a2c.messages import number
 from a2c.reading import LARGEST_TEXT, read_bytes
 from a2c.run.counters import Counters
 from a2c.run.files import write_result
@@ -190,10 +191,10 @@ def table(now: Bench, then: Bench | None = None) -> Table:
     earlier = {} if then is None else {name: value for name, value, _ in _figures(then)}
     remarks = _remarks(now)
     for name, value, form in _figures(now):
-        cells = [name, _cell(value, form), remarks.get(name, "")]
+        cells = [name, number(value, form), remarks.get(name, "")]
         if then is not None:
             before = earlier.get(name)
-            cells += [_cell(before, form), _cell(value / before if value and before else None, ".2f")]
+            cells += [number(before, form), number(value / before if value and before else None, ".2f")]
         shown.add_row(*cells)
     return shown
 
@@ -234,10 +235,6 @@ def _remarks(bench: Bench) -> dict[str, str]:
     shares = {f"  {row}": f"{100 * milliseconds / total:.1f} %" for row, milliseconds in bench.milliseconds.items()}
     achieved = [each.achieved for each in bench.rounds]
     return {**shares, CLOCKED: "100 %", ACHIEVED: f"{min(achieved):.3f} to {max(achieved):.3f}"}
-
-
-def _cell(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)
 
 
 def _circumstances(bench: Bench) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from a2c.analysis.statistics import MIN_SEEDS, PairedComparison
 from a2c.analysis.studies.question import QuestionResult
 from a2c.config import printable_lines
 from a2c.execution.machine import versions
+from a2c.messages import number
 from a2c.run.files import write_atomically
 
 SHOWN_STAGES = 12  # of the differing ones, in the table
@@ -324,7 +325,7 @@ def _arms_table(found: Convergence) -> Table:
 
 
 def _count(value: float) -> str:
-    return f"{value:,.0f}" if math.isfinite(value) else "never"
+    return number(value, ",.0f", missing="never")
 
 
 # --- files ------------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from a2c.cli.console import cell, err, out, say
 from a2c.cli.options import AlgorithmOption, Assignments, EnvOption, check_env, complete_config
 from a2c.config import load_config
 from a2c.config.explain import explained
+from a2c.messages import number
 
 
 def doctor(
@@ -53,7 +54,8 @@ def envs(
     for heading in ("actions", "random", "human"):
         table.add_column(heading, justify="right")
     for game in games():
-        table.add_row(game.name, f"ALE/{game.name}-v5", str(game.num_actions), _score(game.random), _score(game.human))
+        scores = (number(score, ",.1f") for score in (game.random, game.human))
+        table.add_row(game.name, f"ALE/{game.name}-v5", str(game.num_actions), *scores)
     out.print(table)
     out.print("Also: Catch, Bandit, Chain, any Gymnasium id with discrete actions, and module:Id-v0.")
     out.print("Scores: google-deepmind/dqn_zoo, mean score of a game; - where none is published.")
@@ -76,7 +78,3 @@ def config(
         config=preset, env_id=env, overrides={"algorithm.name": algorithm}, assignments=set_ or []
     )
     out.print(explained(settings, only_changed=diff), markup=False, soft_wrap=True, end="")
-
-
-def _score(score: float | None) -> str:
-    return "-" if score is None else f"{score:,.1f}"

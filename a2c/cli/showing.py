@@ -27,6 +27,7 @@ from a2c.cli.options import (
     trust_named,
 )
 from a2c.config import MOST_GAMES, UserError
+from a2c.messages import number
 from a2c.quiet import fast
 from a2c.run.files import check_exists
 
@@ -135,19 +136,15 @@ def _cells(run: Listed, folder: Path) -> dict[str, str]:
         "game": cell(run.game),
         "algorithm": cell(run.algorithm),
         "seed": "-" if run.seed is None else str(run.seed),
-        "steps": _short(run.env_steps, ",.0f"),
+        "steps": number(run.env_steps, ",.0f"),
         "%": f"{min(100, 100 * run.env_steps // total)}%" if total else "",
-        "return": _short(run.episode_return_mean),
-        "best": _short(run.best_return_mean),
-        "eval": _short(run.evaluation_mean),
-        "steps/s": _short(run.steps_per_second, ",.0f"),
+        "return": number(run.episode_return_mean),
+        "best": number(run.best_return_mean),
+        "eval": number(run.evaluation_mean),
+        "steps/s": number(run.steps_per_second, ",.0f"),
         "state": run.state,
         "changed": run.changed[:16],
     }
-
-
-def _short(value: float | None, form: str = ",.2f") -> str:
-    return "-" if value is None else format(value, form if abs(value) < 1e12 else ".4g")
 
 
 def export(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from rich.text import Text
 
 from a2c.algorithms.section import Metric
 from a2c.config import Config
+from a2c.messages import number
 from a2c.run.counters import Counters
 from a2c.run.metrics import Record
 from a2c.run.view import duration
@@ -67,7 +67,7 @@ class PlainProgress(Progress):
         """Print the line."""
         self.console.print(
             f"{record.env_steps:>10,} steps {min(1, record.env_steps / self.total):4.0%}  "
-            f"return {_number(record.episode_return_mean, '.2f'):>7}  "
+            f"return {number(record.episode_return_mean, '.2f'):>7}  "
             f"{record.steps_per_second:5,.0f} steps/s  eta {_eta(record, self.total)}  "
             + "  ".join(f"{metric.name} {_value(record, metric)}" for metric in self.metrics[:3]),
             highlight=False,
@@ -147,7 +147,7 @@ class LiveProgress(Progress):
         left = "..." if speed is None else duration((self.total - steps) / speed)
         elapsed = duration(self.bar.tasks[self.task].elapsed or 0)
         done = f"{steps:,} of {self.total:,} steps"
-        return Columns([done, f"{_number(speed, ',.0f')} steps/s", elapsed, f"eta {left}"], padding=(0, 3))
+        return Columns([done, f"{number(speed, ',.0f')} steps/s", elapsed, f"eta {left}"], padding=(0, 3))
 
     def _speed(self) -> float | None:
         """Steps a second, without the seconds of evaluations."""
@@ -166,8 +166,8 @@ class LiveProgress(Progress):
 def _numbers(record: Record, metrics: Sequence[Metric]) -> Columns:
     """The games, the metrics of the algorithm that are plotted, and the updates, in as many columns as fit."""
     values = [
-        (_number(record.episode_return_mean, ".2f"), "return (last 100 games)"),
-        (_number(record.episode_length_mean, ",.0f"), "length"),
+        (number(record.episode_return_mean, ".2f"), "return (last 100 games)"),
+        (number(record.episode_length_mean, ",.0f"), "length"),
         (f"{record.episodes:,}", "games"),
         *((_value(record, metric), metric.label) for metric in metrics if metric.plotted),
         (f"{record.updates:,}", "updates"),
@@ -185,11 +185,7 @@ def _mean(scores: Sequence[float]) -> str:
 
 
 def _value(record: Record, metric: Metric) -> str:
-    return _number(record.metrics[metric.name], metric.form)
-
-
-def _number(value: float | None, form: str) -> str:
-    return "-" if value is None or math.isnan(value) else format(value, form)  # NaN: nothing was learned yet
+    return number(record.metrics[metric.name], metric.form)
 
 
 def _eta(record: Record, total: int) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import html
 import json
-import math
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from a2c.config import UserError, build_config, printable
+from a2c.messages import number
 from a2c.reading import is_regular, read_bytes
 from a2c.run.counters import WINDOW
 from a2c.run.files import write_result
@@ -87,15 +87,15 @@ def _facts(run: Run) -> dict[str, str]:
     metrics = run.metrics
     last = run.evaluations[-1] if run.evaluations else None
     return {
-        "last evaluation": "none" if last is None else _number(last.mean),
+        "last evaluation": "none" if last is None else number(last.mean),
         "its 95 % interval": _interval(last),
-        f"return, last {WINDOW} training games": _number(run.last_return, missing="no game ended"),
-        f"best mean of {WINDOW}": _number(run.best_return),
+        f"return, last {WINDOW} training games": number(run.last_return, missing="no game ended"),
+        f"best mean of {WINDOW}": number(run.best_return),
         "agent steps": _count(metrics["env_steps"][-1]),
         "emulator frames": _count(metrics["frames"][-1]),
         "updates": _count(metrics["updates"][-1]),
         "training games": _count(metrics["episodes"][-1]),
-        "minutes of training": _number(metrics["seconds"][-1] / 60, ",.1f"),
+        "minutes of training": number(metrics["seconds"][-1] / 60, ",.1f"),
         "agent steps a second": _count(run.speed),
     }
 
@@ -154,8 +154,8 @@ def _evaluations(run: Run) -> str:
     headings = ("after steps", "mean", "95 % interval", "median", "lowest", "highest", "games", "human-normalised")
     rows = [
         (
-            *(_count(one.env_steps), _number(one.mean), _interval(one), _number(one.median)),
-            *(_number(one.minimum), _number(one.maximum), _or_dash(one.episodes), _number(one.human_normalized, ".3f")),
+            *(_count(one.env_steps), number(one.mean), _interval(one), number(one.median)),
+            *(number(one.minimum), number(one.maximum), _or_dash(one.episodes), number(one.human_normalized, ".3f")),
             *(one.policy, str(protocols.index(one.protocol) + 1)),
         )
         for one in last
@@ -289,12 +289,8 @@ def _interval(evaluation: Evaluation | None) -> str:
     return "{:,.2f} to {:,.2f}".format(*evaluation.interval)
 
 
-def _number(value: float | None, form: str = ",.2f", missing: str = "-") -> str:
-    return missing if value is None or not math.isfinite(value) else format(value, form)
-
-
 def _count(value: float | None) -> str:
-    return _number(value, ",.0f")
+    return number(value, ",.0f")
 
 
 def _or_dash(value: Any) -> str:

@@ -238,9 +238,8 @@ def test_a_job_that_is_asked_to_stop_ends_after_it_has_saved(tmp_path, cluster):
             assert process.poll() is None
             time.sleep(0.1)
         process.terminate()
-        while (code := process.poll()) is None:
-            time.sleep(0.1)
-        assert code == -signal.SIGTERM
+        process.wait(120)
+        assert process.poll() == -signal.SIGTERM
         assert (tmp_path / "saved").exists()
 
 
