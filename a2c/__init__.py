@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from a2c.execution.machine import is_x86
+from a2c.version import __version__
 
 if TYPE_CHECKING:
     from a2c.config import Config, UserError, load_config
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from a2c.run.callbacks import Callback
     from a2c.run.training import TrainSummary, train
 
-__version__ = "0.1.0"
 __all__ = [
     "Callback",
     "Config",

@@ -35,7 +35,7 @@ class GymnasiumId(NamedTuple):
     """
 
     sticky_action_probability: float
-    frame_skip: int | None  # None: as `frames` says, which the agent's own skip replaces
+    frame_skip: int | None  # None: the id fixes none, and the agent's own skip counts
     frames: str  # an action's, in words
 
     def settings(self) -> dict[str, Any]:

@@ -68,6 +68,16 @@ def shown(value: Any, most: int = 80) -> str:
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
+def last_line(text: str) -> str:
+    """The last line that is not blank, for an error of a process: what it wrote last."""
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "it said nothing")
+
+
+def interval(bounds: Sequence[float] | None) -> str:
+    """The two ends of an interval for a table; `-` if there is none."""
+    return "-" if bounds is None else " to ".join(map(number, bounds))
+
+
 def typed(path: Path) -> str:
     """A path as it is typed after a command: quoted if need be, and never taken for an option."""
     return shlex.quote(f"./{path}" if str(path).startswith("-") else str(path))

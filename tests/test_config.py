@@ -442,6 +442,11 @@ def test_an_empty_value_is_not_a_number():
     assert parse_assignment("a=") == ("a", "")
 
 
+def test_a_value_is_read_as_yaml():
+    values = {"'nature'": "nature", '"a: b"': "a: b", "1e-3": "1e-3", "[1, 2]": [1, 2], "true": True}
+    assert {text: parse_assignment(f"model.name={text}")[1] for text in values} == values
+
+
 def test_a_wrong_algorithm_in_a_file_is_the_files_mistake(tmp_path):
     (tmp_path / "mine.yaml").write_text("algorithm: {name: 7}")
     with pytest.raises(UserError, match=r"mine\.yaml: algorithm\.name=7 is not allowed"):

@@ -212,6 +212,14 @@ def test_the_onnx_file_says_what_it_takes_and_gives(exported):
     assert {"Conv", "Gemm", "Relu", "Softmax"} <= {node.op_type for node in graph.node}
 
 
+@pytest.mark.integration
+def test_a_run_whose_actors_need_more_environments_than_the_check_plays_is_exported(tmp_path):
+    section = {"name": "a3c", "actors": 8, "rollouts": 2, "rollout_length": 2}
+    env = {"id": "CartPole-v1", "num_envs": 8}
+    train(config_of("mlp", precision="mixed_bfloat16", algorithm=section, env=env), tmp_path / "run")
+    assert len(export(tmp_path / "run").card["checks"]) == 3
+
+
 # --- the card ---------------------------------------------------------------------------------------------------------
 
 

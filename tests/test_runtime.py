@@ -4,13 +4,15 @@ import os
 import platform
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError
 
 import pytest
 import tensorflow as tf
 
+import a2c
 from a2c.cli import main
 from a2c.config import RuntimeConfig, UserError
-from a2c.execution.machine import processor
+from a2c.execution.machine import processor, versions
 from a2c.execution.runtime import INEXACT_PASSES, graph_rewrites, is_exact, machine, setup, stream_seed
 
 pytestmark = pytest.mark.usefixtures("exact_numerics")
@@ -58,6 +60,16 @@ def test_numerics_in_force_on_a_gpu(mode, numerics, on_cpu, on_gpu, a_gpu):
             setup(config)
     else:
         assert is_exact(config) == on_gpu == in_force(config)
+
+
+def test_a_clone_that_is_not_installed_knows_its_version(monkeypatch):
+    def version(package: str) -> str:
+        if package == "a2c":
+            raise PackageNotFoundError(package)
+        return "1.0"
+
+    monkeypatch.setattr("a2c.execution.machine.version", version)
+    assert versions()["a2c"] == a2c.__version__
 
 
 @pytest.mark.parametrize(("parts", "set_to", "threads"), [(1, 0, 5), (1, 3, 3), (4, 1, 4)])

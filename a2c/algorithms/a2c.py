@@ -75,10 +75,7 @@ class A2C(Algorithm):
         self.steps = {"update": self.learn}
         self.variables = {"model": policy.model.variables, "optimizer": optimizer.variables}
 
-    @staticmethod
-    def build_policy(config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> ActorCriticPolicy:
-        """See `Algorithm`."""
-        return actor_critic_policy(config, space, num_actions, replicas)
+    build_policy = staticmethod(actor_critic_policy)
 
     @classmethod
     def build(cls, config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> Self:

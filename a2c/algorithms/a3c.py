@@ -118,10 +118,7 @@ class A3C(Algorithm):
         self.steps = {f"actor {index}": learner for index, learner in enumerate(self.learners)}
         self.variables = {"model": self.policy.model.variables, "optimizer": optimizer.variables}
 
-    @staticmethod
-    def build_policy(config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> ActorCriticPolicy:
-        """See `Algorithm`."""
-        return actor_critic_policy(config, space, num_actions, replicas)
+    build_policy = staticmethod(actor_critic_policy)
 
     def acting(self) -> list[Policy]:
         """See `Algorithm`."""

@@ -20,7 +20,7 @@ Said = dict[str, np.ndarray]  # [B, ...] float32 by name
 Shown = Literal["probabilities", "q_values"]
 Head = Literal["softmax", "identity", "duelling"]
 
-HELD, SPELL = 1 / 8, 16  # of the rows, and holds, see `held_uniform`
+HELD, SPELL = 1 / 8, 16  # share of rows that hold their numbers; holds in a spell; see `held_uniform`
 
 
 class Policy(Protocol):
@@ -255,11 +255,11 @@ class QPolicy:
 
 
 def actor_critic_policy(
-    config: Config, observation_space: Any, num_actions: int, replicas: Replicas = ALONE, *, values: bool = False
+    config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE, *, values: bool = False
 ) -> ActorCriticPolicy:
     """The policy of a configuration, with fresh weights; errors as for `network`."""
     return ActorCriticPolicy(
-        network(config, observation_space, num_actions, replicas),
+        network(config, space, num_actions, replicas),
         mode=config.runtime.mode,
         num_envs=config.env.num_envs,
         values=values,
@@ -268,17 +268,17 @@ def actor_critic_policy(
     )
 
 
-def network(config: Config, observation_space: Any, num_actions: int, replicas: Replicas = ALONE) -> keras.Model:
+def network(config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> keras.Model:
     """The network of a configuration, with fresh weights: always the same ones.
 
     Raises:
         UserError: if the network does not fit the observations or the machine's memory, or if it is not exact and
             `runtime.numerics` requires that.
     """
-    check_network_memory(weight_shapes(config.model, observation_space, num_actions))
+    check_network_memory(weight_shapes(config.model, space, num_actions))
     with replicas.scope():
         seed, precision = stream_seed(config.seed, "weights"), config.runtime.precision
-        model = build_model(config.model, observation_space, num_actions, seed=seed, dtype=precision)
+        model = build_model(config.model, space, num_actions, seed=seed, dtype=precision)
     if is_exact(config.runtime):
         check_layers(model)
     return model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import keras
@@ -85,10 +86,7 @@ class PPO(Algorithm):
             self.rate_factor = keras.Variable(1.0, trainable=False, dtype="float32", name="rate_factor")
             self.variables["rate_factor"] = [self.rate_factor]
 
-    @staticmethod
-    def build_policy(config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> ActorCriticPolicy:
-        """See `Algorithm`."""
-        return actor_critic_policy(config, space, num_actions, replicas, values=True)
+    build_policy = staticmethod(partial(actor_critic_policy, values=True))
 
     def batches(self, rollout: Rollout, updates: int) -> Batches:
         """The minibatches of all epochs; stops early when approx_kl is above `target_kl`.

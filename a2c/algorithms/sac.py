@@ -100,10 +100,7 @@ class SAC(Algorithm):
             **{f"{name} optimizer": each.variables for name, each in zip(losses, optimizers, strict=True)},
         }
 
-    @staticmethod
-    def build_policy(config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> ActorCriticPolicy:
-        """See `Algorithm`."""
-        return actor_critic_policy(config, space, num_actions)
+    build_policy = staticmethod(actor_critic_policy)
 
     def gauges(self) -> Metrics:
         """See `Algorithm`."""

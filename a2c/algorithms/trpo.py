@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import keras
@@ -78,10 +79,7 @@ class TRPO(Algorithm):
         self.traced = (policy.compiled["value"], self._targets)
         self.variables = {"model": policy.model.variables, "optimizer": optimizer.variables}
 
-    @staticmethod
-    def build_policy(config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> ActorCriticPolicy:
-        """See `Algorithm`."""
-        return actor_critic_policy(config, space, num_actions, replicas, values=True)
+    build_policy = staticmethod(partial(actor_critic_policy, values=True))
 
     def batches(self, rollout: Rollout, updates: int) -> Batches:
         """The whole rollout for the policy, then the minibatches for the value function."""

@@ -181,7 +181,7 @@ def _lines(folder: Path) -> list[dict[str, Any]]:
 
 
 def _plain(line: dict[str, Any]) -> dict[str, Any]:
-    """A line without lists and objects: no run logs them, but a stranger's line may hold any number."""
+    """A line without lists and objects: only a stranger's has them, and they may be huge."""
     return {name: value for name, value in line.items() if not isinstance(value, list | dict)}
 
 

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from a2c.config import UserError
 from a2c.execution.machine import allowed_cores
+from a2c.messages import last_line
 from a2c.reading import read_end
 from a2c.run.files import create, make_folders
 from a2c.run.lock import FolderLock
@@ -179,5 +180,4 @@ def _check(job: Job, code: int) -> None:
 
 def last_words(job: Job) -> str:
     """The last line that a job wrote."""
-    lines = [line for line in read_end(job.log, 10_000).splitlines() if line.strip()]
-    return lines[-1].removeprefix("a2c: ") if lines else "it said nothing"
+    return last_line(read_end(job.log, 10_000)).removeprefix("a2c: ")

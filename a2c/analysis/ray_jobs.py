@@ -20,10 +20,11 @@ from typing import Any
 from a2c.analysis.jobs import POLL_SECONDS, Job, Place, Process, end
 from a2c.config import UserError
 from a2c.execution.machine import versions
+from a2c.messages import last_line
 from a2c.run.files import create
 
 JOIN_SECONDS = 30.0  # until a cluster counts as absent
-EXAMINE_SECONDS = 120.0  # for every node to import TensorFlow
+EXAMINE_SECONDS = 120.0  # for every node to answer
 LATE_SECONDS = 60.0  # until a file that another machine wrote is seen here: acdirmax of NFS
 OURS = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -94,7 +95,7 @@ class Cluster(Place):
         try:
             return self.ray.get(answer, timeout=EXAMINE_SECONDS)
         except self.ray.exceptions.RayError as error:
-            return _last_line(error)
+            return _words(error)
 
 
 class _Task:
@@ -131,7 +132,7 @@ class _Task:
         except self.ray.exceptions.TaskCancelledError:  # it was asked to stop
             return -signal.SIGTERM
         except self.ray.exceptions.RayTaskError as error:
-            raise UserError(f"{self.job.name} could not be run on the cluster: {_last_line(error)}.") from None
+            raise UserError(f"{self.job.name} could not be run on the cluster: {_words(error)}.") from None
         except self.ray.exceptions.RayError as error:
             raise UserError(
                 f"{self.job.name} was lost with its node ({type(error).__name__}); the same command continues with "
@@ -145,7 +146,7 @@ def _check_answers(address: str) -> None:
         done = subprocess.run(
             [sys.executable, "-P", "-c", JOIN, address], capture_output=True, text=True, timeout=JOIN_SECONDS
         )
-        said = "" if done.returncode == 0 else _last_line(done.stderr)
+        said = "" if done.returncode == 0 else _words(done.stderr)
     except subprocess.TimeoutExpired:
         said = f"no answer in {JOIN_SECONDS:.0f} seconds"
     if said:
@@ -169,8 +170,8 @@ def _check_fits(node: str, found: Any) -> None:
             )
 
 
-def _last_line(error: object) -> str:
-    return str(error).strip().rpartition("\n")[2].strip(" .") or "it said nothing"
+def _words(error: object) -> str:
+    return last_line(str(error)).strip(" .")
 
 
 # --- on the nodes -----------------------------------------------------------------------------------------------------
@@ -203,4 +204,4 @@ def look_around(paths: Sequence[str], environment: Mapping[str, str]) -> dict[st
             return f"it does not see {path}"
     command = [sys.executable, "-P", "-c", TELL_VERSIONS]
     told = subprocess.run(command, capture_output=True, text=True, cwd=paths[0], env=environment)
-    return json.loads(told.stdout) if told.returncode == 0 else told.stderr.strip().splitlines()[-1]
+    return json.loads(told.stdout) if told.returncode == 0 else _words(told.stderr)

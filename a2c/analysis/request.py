@@ -12,7 +12,8 @@ from a2c.analysis.statistics import MIN_SEEDS
 from a2c.config import Config, load_config
 from a2c.run.view import View
 
-FORCED = {"evaluation.episodes": 0, "logging.trackers": []}  # they cost time and do not affect the comparison
+# they cost time and do not affect the comparison
+FORCED = {"evaluation.episodes": 0, "logging.trackers": [], "logging.histograms": False}
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,9 @@ class Trials:
             lock.wait()
             for trial in self.study.get_trials(deepcopy=False):
                 if trial.state == self.state.RUNNING and (own := self._lock(trial.number)):
-                    return self._claim(self.optuna.trial.Trial(self.study, trial._trial_id), own)
+                    left = self.optuna.trial.Trial(self.study, trial._trial_id)
+                    if (claim := self._claim(left, own)) is not None:
+                        return claim
             while new and sum(trial.state != self.state.WAITING for trial in self.all()) < self.number:
                 if (claim := self._ask()) is not None:
                     return claim

@@ -50,6 +50,7 @@ from a2c.cli.options import (
 from a2c.cli.places import place_of
 from a2c.config import UserError, load_config
 from a2c.extensions import is_extension
+from a2c.messages import interval, number
 from a2c.quiet import fast
 from a2c.run.files import check_exists
 
@@ -175,16 +176,17 @@ def compare(
             view=fast("a2c.run.view").ConsoleView(out),
             tell=cache(say),  # so that each sentence is printed once
         )
-        if eager:
-            result = comparing.compare_modes(request, [part.value for part in only or ComparisonPart])
-        elif vary:
-            result = comparing.compare_values(request, vary)
-        elif loop:
-            result = comparing.compare_loop(request)
-        elif question:
-            result = comparing.compare_question(request)
-        else:
-            result = comparing.compare_targets(request, targets)
+        match kind:
+            case "--eager":
+                result = comparing.compare_modes(request, [part.value for part in only or ComparisonPart])
+            case "--vary":
+                result = comparing.compare_values(request, vary)
+            case "--loop":
+                result = comparing.compare_loop(request)
+            case "--question":
+                result = comparing.compare_question(request)
+            case _:
+                result = comparing.compare_targets(request, targets)
     _print_comparison(report, result)
 
 
@@ -286,10 +288,10 @@ def _print_evaluations(results: list[EvalResult]) -> None:
             f"{result.protocol.get('name', 'its own')}, {result.policy}",
             f"{result.env_steps:,}",
             str(result.episodes),
-            f"{result.mean:.2f}",
-            "-" if result.interval is None else "{:.2f} to {:.2f}".format(*result.interval),
+            number(result.mean),
+            interval(result.interval),
             f"{result.median:g}",
-            "-" if result.human_normalized is None else f"{result.human_normalized:.3f}",
+            number(result.human_normalized, ".3f"),
             ", ".join(f"{reference['score']:g}" for reference in result.published) or "-",
         )
     wide().print(table)
@@ -304,8 +306,8 @@ def _cited(reference: dict[str, Any]) -> str:
 
 def print_evaluation(result: EvalResult) -> None:
     """Print the full result of one agent."""
-    interval = "" if result.interval is None else " (95 % interval {:.2f} to {:.2f})".format(*result.interval)
-    say(f"{result.env}: mean {result.mean:.2f}{interval} over {result.episodes} whole games")
+    within = "" if result.interval is None else f" (95 % interval {interval(result.interval)})"
+    say(f"{result.env}: mean {number(result.mean)}{within} over {result.episodes} whole games")
     table = Table.grid(padding=(0, 2))
     table.add_row("median", f"{result.median:g}, from {result.minimum:g} to {result.maximum:g}")
     if result.human_normalized is not None:

@@ -27,7 +27,7 @@ from a2c.cli.options import (
     trust_named,
 )
 from a2c.config import MOST_GAMES, UserError
-from a2c.messages import number
+from a2c.messages import interval, number
 from a2c.quiet import fast
 from a2c.run.files import check_exists
 
@@ -201,9 +201,9 @@ def _export_bundle(exporting: Any, path: Path, formats: list[str], *, as_json: b
         out.print_json(json.dumps(written.facts), ensure_ascii=True)
         return
     facts, judged = written.facts, written.facts["evaluation"]
-    interval = " (95 % interval {:.2f} to {:.2f})".format(*judged["interval"]) if judged["interval"] else ""
+    within = f" (95 % interval {interval(judged['interval'])})" if judged["interval"] else ""
     say(
-        f"{facts['game']} after {facts['training']['env_steps']:,} steps: mean {judged['mean']:.2f}{interval} over "
+        f"{facts['game']} after {facts['training']['env_steps']:,} steps: mean {number(judged['mean'])}{within} over "
         f"{judged['episodes']} whole games",
         _with_size(written.file),
         "Whoever gets the file plays whole games with:",

@@ -46,6 +46,7 @@ from a2c.cli.options import (
 from a2c.cli.places import place_of
 from a2c.config import Config, UserError, changed, cut, env_slug, load_config, typed
 from a2c.games import atari_game
+from a2c.messages import number
 from a2c.quiet import fast
 from a2c.run.files import BUNDLE, check_exists, check_folder, check_writable
 
@@ -175,7 +176,7 @@ def _train_seeds(
     for heading in ("steps", "return (last 100 games)", "minutes"):
         table.add_column(heading, justify="right")
     for result in results:
-        score = "-" if result.episode_return_mean is None else f"{result.episode_return_mean:.2f}"
+        score = number(result.episode_return_mean)
         table.add_row(str(result.seed), f"{result.env_steps:,}", score, f"{result.seconds / 60:.1f}")
     out.print(table)
     runs = typed(folder / "runs")

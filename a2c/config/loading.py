@@ -186,7 +186,7 @@ def parse_assignment(text: str) -> tuple[str, Any]:
             f"--set {shown(key)}: the value {shown(raw)} cannot be read as YAML{why}; if it is a text, put quotes "
             "into it."
         ) from None
-    return key, raw if isinstance(value, str) or not raw.strip() else value
+    return key, value if raw.strip() else raw
 
 
 def lookup(config: Config, key: str) -> Any:

@@ -9,6 +9,8 @@ from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
+from a2c.version import __version__
+
 _CPUINFO = Path("/proc/cpuinfo")
 _MEMORY = (  # files of a cgroup, version 2 and 1: the limit, and what is used
     ("memory.max", "memory.current"),
@@ -103,5 +105,5 @@ def _words(file: Path) -> list[str]:
 
 def versions() -> dict[str, str]:
     """The versions of everything that affects the bits of a run."""
-    packages = ("a2c", "tensorflow", "keras", "numpy", "gymnasium", "ale-py")
-    return {"python": platform.python_version(), **{name: version(name) for name in packages}}
+    packages = ("tensorflow", "keras", "numpy", "gymnasium", "ale-py")
+    return {"python": platform.python_version(), "a2c": __version__, **{name: version(name) for name in packages}}

@@ -53,7 +53,8 @@ def setup(config: RuntimeConfig, *, parts: int = 1, warn: Callable[[str], None] 
             )
             if warn is None and config.threads:
                 raise UserError(f"{late}; use a new process.") from None
-            (warn or _silent)(f"{late}: the last bits may differ; if they matter, give this run a command of its own.")
+            if warn is not None:
+                warn(f"{late}: the last bits may differ; if they matter, give this run a command of its own.")
     with suppress(RuntimeError):  # too late only costs time, the bits are the same
         # one operation at a time in each part: more would compete for the same threads
         tf.config.threading.set_inter_op_parallelism_threads(parts)
@@ -100,9 +101,6 @@ def _operations_can_have_one_thread() -> bool:
     except RuntimeError:
         return bool(there == 1)
     return True
-
-
-def _silent(sentence: str) -> None: ...
 
 
 def keras_faults() -> list[str]:

@@ -206,7 +206,7 @@ def _write_networks(
         checks.append(_check(ONNX, network, *truth, observations))
         if precision != "float32":
             # same arithmetic as in the file, so that the narrow tolerance holds
-            config = changed(_to_play(saved.config), {"runtime.precision": "float32"})
+            config = _to_play(changed(saved.config, {"runtime.precision": "float32"}))
             model = restored_policy(saved, config, envs.observation_space, envs.num_actions).model
             twin = "the same weights in float32", _by_model(model, policy.head), TOLERANCES["float32"]
             checks.append(_check(ONNX, network, *twin, observations))

@@ -23,8 +23,8 @@ class Counters:
     episodes: int = 0  # whole games
     seconds: float = 0.0  # spent training, over all sessions of the run
     skipped_updates: int = 0  # not applied, as their loss or gradients were not finite
+    skipped_in_a_row: int = 0  # the latest, without a break
     evaluated: int = 0  # env_steps at the last evaluation
-    skipped_in_a_row: int = 0  # consecutive ones, up to now
     best_return: float | None = None  # the mean return, over a full window, of the best checkpoint
     returns: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
     lengths: deque[int] = field(default_factory=lambda: deque(maxlen=WINDOW))

@@ -89,7 +89,7 @@ class Evaluator:
         return result
 
     def _video(self, played: list[PlayedGame], writers: Writers) -> Gif | None:
-        """The start of the median game; None if nothing shows it (`trackers`, `video`), or there are no pictures."""
+        """The start of the median game; None if no tracker shows it, `evaluation.video` is false, or none is drawn."""
         if not writers.show_games or not self.config.evaluation.video:
             return None
         return thumbnail(self.config.env, choose(played, "median"), on_frame=self._check)

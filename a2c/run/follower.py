@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from a2c.config import Config, UserError, cut, dump_config
 from a2c.execution.processes import own_command
+from a2c.messages import last_line
 from a2c.reading import read_bytes, read_end
 from a2c.run.files import reopen, write_atomically
 
@@ -158,7 +159,7 @@ class Follower:
         """What the process wrote last, or the signal that ended it."""
         if self.process is not None and self.process.returncode < 0:
             return signal.Signals(-self.process.returncode).name
-        lines: list[str] = []
+        written = ""
         with suppress(OSError):
-            lines = [line for line in read_end(self.log, 2_000).splitlines() if line.strip()]
-        return cut(lines[-1]) if lines else "it said nothing"
+            written = read_end(self.log, 2_000)
+        return cut(last_line(written))

@@ -8,12 +8,11 @@ import json
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from a2c.config import UserError, build_config, printable
-from a2c.messages import number
+from a2c.messages import interval, number
 from a2c.reading import is_regular, read_bytes
 from a2c.run.counters import WINDOW
 from a2c.run.files import write_result
@@ -22,6 +21,7 @@ from a2c.show.curves import AXES, Panel, default_smoothing, make_panels
 from a2c.show.plot import draw_alone, draw_sign, home, legend_entries
 from a2c.show.runs import Evaluation, Run, by_game, default_settings
 from a2c.show.style import render
+from a2c.version import __version__
 
 LARGEST_VIDEO = 10_000_000  # bytes
 MOST_ROWS = 200  # of evaluations
@@ -62,7 +62,7 @@ def make_page(runs: Sequence[Run]) -> str:
         '<meta name="color-scheme" content="light dark">\n'
         f'<link rel="icon" href="data:,">\n<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n'
         f"<body>\n<header><h1>{escape(title)}</h1>\n"
-        f'<p class="quiet">Made by a2c {escape(version("a2c"))} from the logs of the run{"s" * (len(runs) > 1)}.</p>'
+        f'<p class="quiet">Made by a2c {escape(__version__)} from the logs of the run{"s" * (len(runs) > 1)}.</p>'
         f"</header>\n<main>\n{_section('At a glance', _glance(runs))}{_section('Curves', _curves(runs))}"
         f"{''.join(_run(run) for run in runs)}</main>\n</body>\n</html>\n"
     )
@@ -155,8 +155,8 @@ def _evaluations(run: Run) -> str:
     rows = [
         (
             *(_count(one.env_steps), number(one.mean), _interval(one), number(one.median)),
-            *(number(one.minimum), number(one.maximum), _or_dash(one.episodes), number(one.human_normalized, ".3f")),
-            *(one.policy, str(protocols.index(one.protocol) + 1)),
+            *(number(one.minimum), number(one.maximum), number(one.episodes, ",d")),
+            *(number(one.human_normalized, ".3f"), one.policy, str(protocols.index(one.protocol) + 1)),
         )
         for one in last
     ]
@@ -284,17 +284,11 @@ def _data(kind: str, content: bytes) -> str:
 
 
 def _interval(evaluation: Evaluation | None) -> str:
-    if evaluation is None or evaluation.interval is None:
-        return "-"
-    return "{:,.2f} to {:,.2f}".format(*evaluation.interval)
+    return interval(None if evaluation is None else evaluation.interval)
 
 
 def _count(value: float | None) -> str:
     return number(value, ",.0f")
-
-
-def _or_dash(value: Any) -> str:
-    return "-" if value is None else str(value)
 
 
 def _value(value: Any) -> str:

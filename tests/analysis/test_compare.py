@@ -33,6 +33,13 @@ def tiny(tmp_path: Path) -> str:
     return "tiny.yaml"
 
 
+def test_what_only_costs_time_is_left_out_of_a_comparison(tmp_path):
+    logging = {"trackers": ["tensorboard"], "histograms": True}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"logging": logging, "evaluation": {"episodes": 5}}))
+    config = Request(config=str(tmp_path / "mine.yaml")).load(env="Catch")
+    assert (config.logging.trackers, config.logging.histograms, config.evaluation.episodes) == ((), False, 0)
+
+
 @pytest.mark.integration
 @pytest.mark.usefixtures("exact_numerics")
 def test_where_and_growth_are_found_in_recorded_updates_and_a_damaged_part_is_made_again(tmp_path, tiny):

@@ -103,6 +103,16 @@ def test_settings_that_contradict_each_other_are_refused_and_do_not_count(tmp_pa
     assert not study.some_are_running()
 
 
+def test_a_trial_that_was_left_and_contradicts_itself_does_not_end_the_search(tmp_path):
+    """Its process was killed between the draw and the refusal."""
+    study = open_study(tmp_path, space={**SPACE, MINIBATCHES: Choices((3, 4, 5, 7))})
+    study.complete(study.claim(new=True), 0.0)
+    study.study.enqueue_trial({MINIBATCHES: 3})
+    assert study.study.ask().number == 1
+    assert study.claim(new=True).settings[MINIBATCHES] == 4
+    assert [trial.number for trial in study.all()][:2] == [0, 2]
+
+
 def test_a_space_in_which_nearly_everything_contradicts_itself_ends_in_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setattr(trials, "MOST_REFUSED", 5)
     config = load_config(config="catch-ppo", assignments=["algorithm.rollout_length=31", f"{MINIBATCHES}=1"])[0]
