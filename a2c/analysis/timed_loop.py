@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import tensorflow as tf
@@ -23,15 +24,17 @@ UPDATE, PYTHON, LOGGING, WAITING = "update", "Python", "logging", "waiting"
 ROWS = (EMULATOR, RESETS, FORWARD, TRANSFER, UPDATE, PYTHON, LOGGING, WAITING)
 
 
+@dataclass
 class Loop:
     """The loop of `train` without evaluations and checkpoints, some updates at a time."""
 
-    def __init__(self, config: Config, algorithm: Algorithm, collector: RolloutCollector, writers: Writers) -> None:
-        self.config = config
-        self.algorithm = algorithm
-        self.collector = collector
-        self.writers = writers
-        self.counters = Counters()
+    config: Config
+    algorithm: Algorithm
+    collector: RolloutCollector
+    writers: Writers
+    counters: Counters = field(default_factory=Counters)
+
+    def __post_init__(self) -> None:
         self.stopwatch = Stopwatch(self.counters)
 
     def run(self, updates: int) -> float:

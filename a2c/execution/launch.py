@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from threading import Thread
 from typing import IO
 
@@ -66,26 +67,17 @@ class Worker:
         self.forwarder.join(timeout=1)  # it would take longer only if a surviving process holds the output pipe
 
 
+@dataclass
 class Crew:
-    """All running workers of a cluster.
+    """All running workers of a cluster."""
 
-    Args:
-        workers: the caller fills this list.
-        signals: the signals received so far; grows.
-        grace: seconds for the others to end after one has failed.
-        warn: called with a sentence for each event that no worker reports itself.
-    """
-
-    def __init__(
-        self, workers: Sequence[Worker], signals: Sequence[int], grace: float, warn: Callable[[str], None]
-    ) -> None:
-        self.workers = workers
-        self.signals = signals
-        self.grace = grace
-        self.warn = warn
-        self.failed: Worker | None = None  # the first one
-        self.deadline = math.inf
-        self.passed_on = 0
+    workers: Sequence[Worker]  # the caller fills this list
+    signals: Sequence[int]  # received so far; grows
+    grace: float  # seconds for the others to end after one has failed
+    warn: Callable[[str], None]  # called with a sentence for each event that no worker reports itself
+    failed: Worker | None = None  # the first one
+    deadline: float = math.inf
+    passed_on: int = 0
 
     def wait(self) -> int:
         """Wait until all have ended; returns the common exit code, see `launch`."""

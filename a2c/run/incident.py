@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import traceback
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
@@ -36,25 +37,19 @@ NOWHERE = "a place that is finite when it is done again op by op"
 SKIPPED_IN_A_ROW = 100  # updates: then nothing is being learned any more
 
 
+@dataclass
 class Incidents:
     """Saves the failed updates of one run; as a context manager, also any exception raised in it."""
 
-    def __init__(
-        self,
-        run_dir: Path,
-        config: Config,
-        algorithm: Algorithm,
-        collector: RolloutCollector,
-        counters: Counters,
-        replicas: Replicas = ALONE,
-    ) -> None:
-        self.run_dir = run_dir
-        self.config = config
-        self.algorithm = algorithm
-        self.collector = collector
-        self.counters = counters
-        self.replicas = replicas
-        self._resume = resume_command(run_dir, config)
+    run_dir: Path
+    config: Config
+    algorithm: Algorithm
+    collector: RolloutCollector
+    counters: Counters
+    replicas: Replicas = ALONE
+
+    def __post_init__(self) -> None:
+        self._resume = resume_command(self.run_dir, self.config)
 
     def check(self, update: Update) -> None:
         """Handle an update with a gradient step that was not applied, as `optimizer.on_nan` says.
