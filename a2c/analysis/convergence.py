@@ -27,7 +27,7 @@ from a2c.config import UserError
 from a2c.envs import atari_game, human_normalized
 from a2c.run.checkpoint import read_checkpoint, step_files
 from a2c.run.counters import WINDOW
-from a2c.run.logs import logged, number
+from a2c.run.logs import as_float, logged
 
 NEEDED = {"env_steps", "updates", "episodes", "episode_return_mean", "seconds"}  # in a line of metrics
 WALL_CLOCK = ("seconds", "steps_per_second")  # may differ between equal runs
@@ -193,8 +193,8 @@ def _has_needed(line: dict[str, Any]) -> bool:
     numbers = {name: line.get(name) for name in NEEDED | ({"gradient_steps"} & line.keys())}
     if "episode_return_mean" in line and line["episode_return_mean"] is None:
         numbers["episode_return_mean"] = 0
-    counted = all(number(numbers[name]) > 0 for name in ("env_steps", "seconds"))
-    return counted and all(math.isfinite(number(value)) for value in numbers.values())
+    counted = all(as_float(numbers[name]) > 0 for name in ("env_steps", "seconds"))
+    return counted and all(math.isfinite(as_float(value)) for value in numbers.values())
 
 
 def _coarsest(runs: list[list[dict[str, Any]]]) -> Fraction:

@@ -26,7 +26,7 @@ from a2c.analysis.trials import GRID, Claim, Trials, import_optuna, open_storage
 from a2c.config import Config, UserError, changed, dump_config, env_slug
 from a2c.run.files import make_folders
 from a2c.run.lock import holder, is_locked
-from a2c.run.logs import logged, number
+from a2c.run.logs import as_float, logged
 from a2c.run.signals import StoppedError, StopSignal
 from a2c.run.view import Part, View
 
@@ -109,7 +109,7 @@ def scores(run: Path, config: Config) -> Iterator[tuple[int, float]]:
     """Agent steps and scores of a run so far: the mean of its evaluations, else of its last 100 training games."""
     file, name = ("evaluations.jsonl", "mean") if is_evaluated(config) else ("metrics.jsonl", "episode_return_mean")
     for line in logged(run / file):
-        value = number(line.get(name))
+        value = as_float(line.get(name))
         if not math.isnan(value):  # a game has ended
             yield int(line["env_steps"]), value
 

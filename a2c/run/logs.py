@@ -53,10 +53,10 @@ def parsed(line: bytes | str) -> dict[str, Any] | None:
         return None
     if not isinstance(values, dict) or len(values) > MOST_KEYS:
         return None
-    return values if number(values.get("env_steps")) >= 0 else None
+    return values if as_float(values.get("env_steps")) >= 0 else None
 
 
-def number(value: Any) -> float:
+def as_float(value: Any) -> float:
     """A finite number as a float, everything else as NaN."""
     if type(value) not in (int, float):
         return math.nan

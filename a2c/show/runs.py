@@ -21,7 +21,7 @@ from a2c.algorithms.sections import DEFAULT, SECTIONS
 from a2c.config import Config, UserError, cut, dotted, dump_config, read_run_config
 from a2c.reading import is_regular
 from a2c.run.counters import WINDOW
-from a2c.run.logs import logged, number
+from a2c.run.logs import as_float, logged
 from a2c.run.metrics import RUN_COLUMNS
 
 FloatArray = npt.NDArray[np.float64]
@@ -190,7 +190,7 @@ def _metrics(path: Path, warn: Callable[[str], None]) -> dict[str, FloatArray]:
             elif len(left_out) < MOST_COUNTED:
                 left_out.add(hash(name))
         for name, column in columns.items():
-            column.append(number(record.get(name)))
+            column.append(as_float(record.get(name)))
         lines += 1
     if left_out:
         least = "at least " if len(left_out) == MOST_COUNTED else ""
@@ -205,7 +205,7 @@ def _evaluations(path: Path, warn: Callable[[str], None]) -> tuple[Evaluation, .
         if values["env_steps"] <= steps:
             continue
         steps = values["env_steps"]
-        if not math.isfinite(number(values.get("mean"))):
+        if not math.isfinite(as_float(values.get("mean"))):
             continue
         if len(found) == MOST_EVALUATIONS:
             warn(f"{path}: evaluations after the first {MOST_EVALUATIONS:,} are left out.")
@@ -216,11 +216,11 @@ def _evaluations(path: Path, warn: Callable[[str], None]) -> tuple[Evaluation, .
 
 def _evaluation(values: dict[str, Any]) -> Evaluation:
     interval = values.get("interval")
-    ends = [number(end) for end in interval] if isinstance(interval, list) else []
+    ends = [as_float(end) for end in interval] if isinstance(interval, list) else []
     episodes, seed = values.get("episodes"), values.get("seed")
     names = ("env_steps", "mean", "median", "minimum", "maximum", "human_normalized")
     return Evaluation(
-        **{name: number(values.get(name)) for name in names},
+        **{name: as_float(values.get(name)) for name in names},
         interval=(ends[0], ends[1]) if len(ends) == 2 and np.isfinite(ends).all() else None,
         episodes=count(episodes),
         seed=count(seed),
