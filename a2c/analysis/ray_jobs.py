@@ -179,6 +179,7 @@ def _words(error: object) -> str:
 
 def run_command(command: Sequence[str], cwd: str, log: str, environment: Mapping[str, str]) -> int:
     """Run a command with the node's own interpreter, and ask it to stop when this is cancelled."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # how Ray cancels; ignored if `ray start` ignored it
     with create(Path(cwd, log)) as file:
         process = subprocess.Popen(
             [sys.executable, *command[1:]],
