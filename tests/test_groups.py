@@ -286,15 +286,21 @@ def test_an_interrupt_does_not_wait_for_a_group_that_hangs(monkeypatch):
         released.set()
 
 
-def test_a_signal_that_comes_just_before_the_main_thread_waits_ends_its_waiting():
-    released, in_time = threading.Event(), []
+def test_a_signal_that_comes_just_before_the_main_thread_waits_ends_its_waiting(monkeypatch):
+    outcome, begun, released, in_time = _GroupThread.outcome, threading.Event(), threading.Event(), []
+
+    def waiting(thread: _GroupThread) -> object:
+        begun.set()
+        return outcome(thread)
 
     def hang(group: int) -> None:
         if group == 0:
-            time.sleep(0.5)  # until the main thread waits
+            begun.wait(20)
+            time.sleep(0.2)  # from the call of `outcome` until it waits
             _thread.interrupt_main()  # as such a signal, it does not wake it
         in_time.append(released.wait(20))
 
+    monkeypatch.setattr(_GroupThread, "outcome", waiting)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     try:
         with make_env_groups(BREAKOUT.env, seed=1, groups=2) as envs:

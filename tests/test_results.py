@@ -42,8 +42,8 @@ def signals():
 
 def settings_of(run, **changes):
     """As `a2c train` decides them today."""
-    given = {"algorithm.name": run.algorithm, "seed": run.seed, "total_env_steps": run.steps, **changes}
-    given |= {"evaluation.every_env_steps": 500_000}
+    given = {"algorithm.name": run.algorithm, "seed": run.seed, "total_env_steps": run.steps}
+    given |= {"evaluation.every_env_steps": 500_000, **changes}
     return dump_config(load_config(env_id=run.game, config=run.preset, overrides=given)[0])
 
 
