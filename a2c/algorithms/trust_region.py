@@ -125,7 +125,7 @@ def whole_step(product: Product, direction: tf.Tensor, *, max_kl: float) -> tf.T
     return scale * direction
 
 
-class Found(NamedTuple):
+class LineSearch(NamedTuple):
     """The result of a line search."""
 
     is_accepted: tf.Tensor  # bool scalar
@@ -142,7 +142,7 @@ def line_search(
     step: tf.Tensor,
     loss: tf.Tensor,
     region: TrustRegion,
-) -> Found:
+) -> LineSearch:
     """Try the whole step, then shorter ones, until the loss is below `loss` and the KL at most max_kl (appendix C).
 
     A loss or KL that is not finite is not accepted.
@@ -159,15 +159,15 @@ def line_search(
     check_shapes("line_search", 1, weights=weights, step=step)
     fractions = tf.constant([region.backtrack_ratio**i for i in range(region.backtracks)])
 
-    def attempt(before: Found) -> tuple[Found]:
+    def attempt(before: LineSearch) -> tuple[LineSearch]:
         fraction = fractions[before.tries]
         tried = weights + fraction * step
         new_loss, kl = evaluate(tried)
         accepted = (new_loss < loss) & (kl <= region.max_kl)
-        return (Found(accepted, before.tries + 1, fraction, tried, new_loss, kl),)
+        return (LineSearch(accepted, before.tries + 1, fraction, tried, new_loss, kl),)
 
-    start = Found(tf.constant(False), tf.constant(0), tf.constant(0.0), weights, loss, tf.constant(0.0))
-    found: tuple[Found] = tf.while_loop(
+    start = LineSearch(tf.constant(False), tf.constant(0), tf.constant(0.0), weights, loss, tf.constant(0.0))
+    found: tuple[LineSearch] = tf.while_loop(
         lambda found: ~found.is_accepted, attempt, (start,), maximum_iterations=region.backtracks
     )
     return found[0]

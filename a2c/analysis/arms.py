@@ -35,7 +35,7 @@ class Arm:
 
 
 @dataclass(frozen=True)
-class Run:
+class ArmRun:
     """One training run of one arm."""
 
     arm: str
@@ -49,7 +49,7 @@ class Run:
 class Planned:
     """A run to train."""
 
-    run: Run
+    run: ArmRun
     config: Config  # except the seed
     file: Path  # where the configuration is written
 
@@ -66,7 +66,7 @@ def plan_runs(arms: Sequence[Arm], seeds: Sequence[int], folder: Path) -> list[P
         first = at % len(named)
         for arm, name in named[first:] + named[:first]:
             exact = arm.config.algorithm.PROMISES.exact
-            run = Run(arm.label, arm.config.env.id, seed, folder / "runs" / f"{name}-s{seed}", exact)
+            run = ArmRun(arm.label, arm.config.env.id, seed, folder / "runs" / f"{name}-s{seed}", exact)
             planned.append(Planned(run, arm.config, folder / "arms" / f"{name}.yaml"))
     return planned
 
@@ -134,7 +134,7 @@ def last_record(folder: Path, log: str = "metrics.jsonl", longest: int = 2**16) 
         return {}
 
 
-def find_runs(folders: Sequence[Path]) -> list[Run]:
+def find_runs(folders: Sequence[Path]) -> list[ArmRun]:
     """Sort the runs of some folders into arms: the runs of one arm differ only in seed, game and length.
 
     An arm's label names its algorithm if the algorithms differ, and the keys that differ between runs of one algorithm.
@@ -149,7 +149,7 @@ def find_runs(folders: Sequence[Path]) -> list[Run]:
         raise UserError("All these runs were trained in the same way: there is nothing to compare.")
     labels = [", ".join(f"{short_key(key)}={way[key]}" for key in keys if key in way) for way in ways]
     runs = [
-        Run(label, config.env.id, config.seed, folder, config.algorithm.PROMISES.exact)
+        ArmRun(label, config.env.id, config.seed, folder, config.algorithm.PROMISES.exact)
         for label, config, folder in zip(labels, configs, folders, strict=True)
     ]
     if len({(run.arm, run.env, run.seed) for run in runs}) < len(runs):

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from a2c.analysis.arms import Run
+from a2c.analysis.arms import ArmRun
 from a2c.analysis.statistics import (
     PairedComparison,
     interquartile_mean,
@@ -106,7 +106,7 @@ class Convergence:
     inexact: tuple[str, ...] = ()  # arms whose algorithm does not promise the same bits for the same seed
 
 
-def converge(runs: Sequence[Run], thresholds: dict[str, float | None], *, cut: bool = False) -> Convergence:
+def converge(runs: Sequence[ArmRun], thresholds: dict[str, float | None], *, cut: bool = False) -> Convergence:
     """Read runs and compare each arm with the first.
 
     Args:
@@ -211,7 +211,7 @@ def _spaced(lines: list[dict[str, Any]], spacing: Fraction) -> Iterator[dict[str
             yield line
 
 
-def _result(run: Run, lines: list[dict[str, Any]], threshold: float | None, spacing: Fraction) -> RunResult:
+def _result(run: ArmRun, lines: list[dict[str, Any]], threshold: float | None, spacing: Fraction) -> RunResult:
     curve = [line for line in lines if line["episode_return_mean"] is not None]
     if not curve:
         raise UserError(f"{run.folder} has no return in the steps that all runs have; train the shorter ones longer.")
@@ -258,7 +258,9 @@ def _median(values: list[float]) -> float:
     return float(np.mean(sorted(values)[(len(values) - 1) // 2 : len(values) // 2 + 1]))
 
 
-def _contrast(baseline: list[Run], runs: list[Run], results: dict[Run, RunResult], with_threshold: bool) -> Contrast:
+def _contrast(
+    baseline: list[ArmRun], runs: list[ArmRun], results: dict[ArmRun, RunResult], with_threshold: bool
+) -> Contrast:
     pairs = [(a, b) for a in baseline for b in runs if a.seed == b.seed]
     if not pairs:
         raise UserError(
@@ -304,7 +306,7 @@ def _last_arrays(folder: Path) -> dict[str, tuple[str, bytes]]:
 
 
 def _aggregate(
-    arms: list[str], envs: list[str], of: dict[tuple[str, str], list[Run]], results: dict[Run, RunResult]
+    arms: list[str], envs: list[str], of: dict[tuple[str, str], list[ArmRun]], results: dict[ArmRun, RunResult]
 ) -> tuple[Aggregate, ...]:
     scores = {arm: {env: _normalized(env, [results[run] for run in of[arm, env]]) for env in envs} for arm in arms}
     aggregates = []

@@ -40,7 +40,7 @@ except Exception as error:
 TELL_VERSIONS = "import json; from a2c.execution.machine import versions; print(json.dumps(versions()))"
 
 
-class Cluster(Place):
+class RayCluster(Place):
     """The nodes of a running Ray cluster, which this process joins within the context.
 
     Args:
@@ -53,7 +53,7 @@ class Cluster(Place):
     def __init__(self, address: str) -> None:
         self.address = address
 
-    def __enter__(self) -> Cluster:
+    def __enter__(self) -> RayCluster:
         os.environ.update(OURS)
         try:
             import ray

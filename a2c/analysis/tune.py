@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from a2c.analysis.arms import Arm, Planned, Run, is_finished, steps_done, training_jobs
+from a2c.analysis.arms import Arm, ArmRun, Planned, is_finished, steps_done, training_jobs
 from a2c.analysis.compare import check_arms
 from a2c.analysis.jobs import MACHINE, POLL_SECONDS, Job, Place, Process, end, last_words
 from a2c.analysis.results import open_folder
@@ -199,7 +199,7 @@ class _Session:
 
     def _job(self, claim: Claim, run: Path) -> Job:
         config, file = claim.config, self.folder / "settings" / f"{claim.name}.yaml"
-        what = Run(f"trial {claim.number}", config.env.id, config.seed, run)
+        what = ArmRun(f"trial {claim.number}", config.env.id, config.seed, run)
         return training_jobs([Planned(what, config, file)], self.folder / "logs")[0]
 
     def _begin(self, job: Job) -> Process:

@@ -13,4 +13,4 @@ def place_of(cluster: str | None) -> Place:
     """The place that --cluster names."""
     if cluster is None:
         return import_module("a2c.analysis.jobs").MACHINE  # type: ignore[no-any-return]
-    return import_module("a2c.analysis.ray_jobs").Cluster(cluster)  # type: ignore[no-any-return]
+    return import_module("a2c.analysis.ray_jobs").RayCluster(cluster)  # type: ignore[no-any-return]

@@ -253,7 +253,7 @@ def watch(
         raise UserError("--terminal writes no video, so --out has no meaning there; give one of them.")
     check_exists(path)
     watching = fast("a2c.show.watch")
-    request = watching.Request(path, env, episode, episodes, greedy, seed, saliency)
+    request = watching.WatchRequest(path, env, episode, episodes, greedy, seed, saliency)
     view = progress_view(transient=True)
     if terminal:
         screen = fast("a2c.show.terminal").Screen(sys.stdout)

@@ -9,7 +9,7 @@ from typing import Any
 from a2c.algorithms.sections import DEFAULT
 from a2c.config import Config, dotted, dump_config, preset_config, preset_names
 from a2c.extensions import naming
-from a2c.show.runs import Run
+from a2c.show.runs import RunRecord
 
 _FLAGS = {"total_env_steps": "--steps", "seed": "--seed", "algorithm.name": "--algorithm"}
 
@@ -34,7 +34,7 @@ def train_command(config: Config) -> str:
     return shlex.join(["a2c", "train", *words])
 
 
-def eval_command(run: Run) -> str:
+def eval_command(run: RunRecord) -> str:
     """The command that replays the games of the last evaluation, or plays any if there was none."""
     words = ["a2c", "eval", str(run.path), *_naming(run)]
     if run.evaluations:
@@ -45,12 +45,12 @@ def eval_command(run: Run) -> str:
     return shlex.join(words)
 
 
-def watch_command(run: Run) -> str:
+def watch_command(run: RunRecord) -> str:
     """The command that makes a video of a run."""
     return shlex.join(["a2c", "watch", str(run.path), *_naming(run)])
 
 
-def _naming(run: Run) -> list[str]:
+def _naming(run: RunRecord) -> list[str]:
     env, algorithm, model = (str(run.settings.get(key)) for key in ("env.id", "algorithm.name", "model.name"))
     return naming(env, algorithm, model, run.settings.get("env.wrappers"))
 

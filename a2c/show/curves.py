@@ -13,7 +13,7 @@ from a2c.algorithms.sections import SECTIONS
 from a2c.config import UserError
 from a2c.run.counters import WINDOW
 from a2c.run.metrics import RUN_COLUMNS
-from a2c.show.runs import METRICS, RETURN, FloatArray, Run, by_game, by_recipe
+from a2c.show.runs import METRICS, RETURN, FloatArray, RunRecord, by_game, by_recipe
 from a2c.show.style import on_common_range
 
 # the column of metrics, its name, and its divisor
@@ -72,12 +72,12 @@ class Panel:
     curves: tuple[Curve, ...]
 
 
-def default_smoothing(runs: Sequence[Run]) -> int:
+def default_smoothing(runs: Sequence[RunRecord]) -> int:
     """The default number of lines of metrics, before and after each line, that are averaged with it."""
     return max(len(run.metrics["env_steps"]) for run in runs) // SMOOTHED_PARTS
 
 
-def make_panels(runs: Sequence[Run], what: str, axis: str, smoothing: int) -> list[Panel]:
+def make_panels(runs: Sequence[RunRecord], what: str, axis: str, smoothing: int) -> list[Panel]:
     """The panels of `what` (return, losses, speed or all) over `AXES[axis]`, game by game.
 
     Raises:
@@ -100,7 +100,7 @@ def make_panels(runs: Sequence[Run], what: str, axis: str, smoothing: int) -> li
     return panels
 
 
-def _quantities(runs: Sequence[Run], what: str) -> list[str]:
+def _quantities(runs: Sequence[RunRecord], what: str) -> list[str]:
     """The columns to draw; losses are all metrics that are plotted, those of unknown algorithms included."""
     others = dict.fromkeys(name for run in runs for name in run.metrics if name not in RUN_COLUMNS)
     known = {name: _metrics(runs, name) for name in others}
@@ -108,14 +108,14 @@ def _quantities(runs: Sequence[Run], what: str) -> list[str]:
     return {"return": [RETURN], "losses": losses, "speed": [SPEED], "all": [RETURN, *losses, SPEED]}[what]
 
 
-def _metrics(runs: Sequence[Run], quantity: str) -> list[Metric]:
+def _metrics(runs: Sequence[RunRecord], quantity: str) -> list[Metric]:
     """What a quantity is in the algorithms of the runs, or else in another."""
     sections = [SECTIONS.get(str(run.settings.get("algorithm.name"))) for run in runs]
     own = [metric for section in sections if section for metric in section.METRICS if metric.name == quantity]
     return own or [METRICS[quantity]] if quantity in METRICS else []
 
 
-def _quantity_label(runs: Sequence[Run], quantity: str) -> str:
+def _quantity_label(runs: Sequence[RunRecord], quantity: str) -> str:
     labels = dict.fromkeys(metric.label for metric in _metrics(runs, quantity))
     return LABELS.get(quantity, " / ".join(labels) or quantity.replace("_", " "))
 
@@ -131,7 +131,7 @@ def smooth(values: FloatArray, reach: int) -> FloatArray:
     return means
 
 
-def _curve(members: Sequence[Run], quantity: str, axis: str, smoothing: int) -> Curve:
+def _curve(members: Sequence[RunRecord], quantity: str, axis: str, smoothing: int) -> Curve:
     found = [_line(run, quantity, axis, smoothing) for run in members]
     lines = [line for line in found if len(line.x)]
     if not lines:
@@ -154,7 +154,7 @@ def _curve(members: Sequence[Run], quantity: str, axis: str, smoothing: int) -> 
     )
 
 
-def _line(run: Run, quantity: str, axis: str, smoothing: int) -> Line:
+def _line(run: RunRecord, quantity: str, axis: str, smoothing: int) -> Line:
     x = _positions(run, axis)
     y = run.metrics.get(quantity, np.full(len(x), np.nan))
     known = np.isfinite(x) & np.isfinite(y)
@@ -162,12 +162,12 @@ def _line(run: Run, quantity: str, axis: str, smoothing: int) -> Line:
     return Line(run.label, run.seed, x[known], values, smooth(values, smoothing))
 
 
-def _positions(run: Run, axis: str) -> FloatArray:
+def _positions(run: RunRecord, axis: str) -> FloatArray:
     column, _, divisor = AXES[axis]
     return run.metrics[column] / divisor
 
 
-def _marks(run: Run, axis: str) -> Iterator[Mark]:
+def _marks(run: RunRecord, axis: str) -> Iterator[Mark]:
     x = _positions(run, axis)
     known = np.isfinite(x)
     for evaluation in run.evaluations if known.any() else ():
@@ -175,7 +175,7 @@ def _marks(run: Run, axis: str) -> Iterator[Mark]:
         yield Mark(float(at), evaluation.mean, evaluation.interval)
 
 
-def _label(members: Sequence[Run]) -> str:
+def _label(members: Sequence[RunRecord]) -> str:
     names = [run.label for run in members]
     if len(names) == 1:
         return names[0]

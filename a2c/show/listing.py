@@ -12,7 +12,7 @@ from typing import Literal
 
 from a2c.config import UserError, cut
 from a2c.run.lock import is_locked
-from a2c.show.runs import Run, count, read_run
+from a2c.show.runs import RunRecord, count, read_run
 
 COLUMNS = {
     "steps": "env_steps",
@@ -96,7 +96,7 @@ def _is_run(folder: Path) -> bool:
         return False
 
 
-def _listed(run: Run) -> Listed:
+def _listed(run: RunRecord) -> Listed:
     evaluated = [each.env_steps for each in run.evaluations]  # an agent that was kept from a run has nothing else
     steps = int(max((*run.metrics["env_steps"], *evaluated), default=0))
     total = count(run.settings["total_env_steps"])

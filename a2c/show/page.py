@@ -19,7 +19,7 @@ from a2c.run.files import write_result
 from a2c.show.commands import eval_command, train_command, watch_command
 from a2c.show.curves import AXES, Panel, default_smoothing, make_panels
 from a2c.show.plot import draw_alone, draw_sign, home, legend_entries
-from a2c.show.runs import Evaluation, Run, by_game, default_settings
+from a2c.show.runs import Evaluation, RunRecord, by_game, default_settings
 from a2c.show.style import render
 from a2c.version import __version__
 
@@ -34,7 +34,7 @@ _POLICY = (
 )
 
 
-def write_page(runs: Sequence[Run], target: Path | None = None) -> Path:
+def write_page(runs: Sequence[RunRecord], target: Path | None = None) -> Path:
     """Write the page, and return its path.
 
     Args:
@@ -51,7 +51,7 @@ def write_page(runs: Sequence[Run], target: Path | None = None) -> Path:
     return written
 
 
-def make_page(runs: Sequence[Run]) -> str:
+def make_page(runs: Sequence[RunRecord]) -> str:
     """The page as HTML. Every text that comes from a run's files is escaped."""
     games = ", ".join(dict.fromkeys(run.env_id for run in runs))
     title = f"{games}: {runs[0].label}" if len(runs) == 1 else f"{games}: {len(runs)} runs"
@@ -71,7 +71,7 @@ def make_page(runs: Sequence[Run]) -> str:
 # --- parts of the page ------------------------------------------------------------------------------------------------
 
 
-def _glance(runs: Sequence[Run]) -> str:
+def _glance(runs: Sequence[RunRecord]) -> str:
     facts = [_facts(run) for run in runs]
     if len(runs) == 1:
         shown = "".join(
@@ -82,7 +82,7 @@ def _glance(runs: Sequence[Run]) -> str:
     return _table("Runs", ("run", "environment", "seed", *facts[0]), rows)
 
 
-def _facts(run: Run) -> dict[str, str]:
+def _facts(run: RunRecord) -> dict[str, str]:
     """The headline numbers."""
     metrics = run.metrics
     last = run.evaluations[-1] if run.evaluations else None
@@ -100,12 +100,12 @@ def _facts(run: Run) -> dict[str, str]:
     }
 
 
-def _curves(runs: Sequence[Run]) -> str:
+def _curves(runs: Sequence[RunRecord]) -> str:
     smoothing = default_smoothing(runs)
     return "".join(_charts(game, of, smoothing) for game, of in by_game(runs).items())
 
 
-def _charts(game: str, runs: Sequence[Run], smoothing: int) -> str:
+def _charts(game: str, runs: Sequence[RunRecord], smoothing: int) -> str:
     """All quantities of one game over agent steps, and first of all the return, over minutes too."""
     try:
         panels = make_panels(runs, "all", "steps", smoothing)
@@ -123,14 +123,14 @@ def _legend_entry(text: str, style: Mapping[str, Any]) -> str:
     return f'<li><img src="{_data("image/svg+xml", render(draw_sign(style), "svg"))}" alt=""> {escape(text)}</li>\n'
 
 
-def _chart(panel: Panel, axis: str, smoothing: int, runs: Sequence[Run]) -> str:
+def _chart(panel: Panel, axis: str, smoothing: int, runs: Sequence[RunRecord]) -> str:
     source = _data("image/svg+xml", render(draw_alone(panel, axis, smoothing), "svg"))
     caption = f"{panel.label} over {AXES[axis][1]}"
     named = ", ".join(run.label for run in runs)
     return f'<figure><img src="{source}" alt="{escape(f"{caption}: {named}")}"></figure>\n'
 
 
-def _run(run: Run) -> str:
+def _run(run: RunRecord) -> str:
     parts = (
         _subsection("Evaluations", _evaluations(run)),
         _subsection("Video", _video(run)),
@@ -141,7 +141,7 @@ def _run(run: Run) -> str:
     return _section(f"{run.label}: {run.env_id}, seed {run.seed}", "".join(parts))
 
 
-def _evaluations(run: Run) -> str:
+def _evaluations(run: RunRecord) -> str:
     if not run.evaluations:
         return (
             "<p>None was made. <code>evaluation.episodes</code> sets how many whole games are played beside training."
@@ -172,7 +172,7 @@ def _named(protocol: dict[str, str]) -> list[tuple[str, str]]:
     return [(name.replace("_", " "), value) for name, value in protocol.items()]
 
 
-def _video(run: Run) -> str:
+def _video(run: RunRecord) -> str:
     video = _newest_video(run.path / "videos")
     if video is None:
         none = f"No video of up to {LARGEST_VIDEO / 1e6:g} MB lies in the run's folder; this command makes one:"
@@ -194,7 +194,7 @@ def _newest_video(folder: Path) -> tuple[str, bytes] | None:
     return None
 
 
-def _commands(run: Run) -> str:
+def _commands(run: RunRecord) -> str:
     evaluate = (
         f"<p>Play whole games, as the last evaluation did, with the latest checkpoint:</p>\n{_code(eval_command(run))}"
     )
@@ -216,7 +216,7 @@ def _commands(run: Run) -> str:
     return f"<p>Train with exactly this configuration; {same}:</p>\n{_code(train)}{evaluate}"
 
 
-def _configuration(run: Run) -> str:
+def _configuration(run: RunRecord) -> str:
     defaults = default_settings(run.settings)
     rows = [(str(key), _value(value), _value(defaults.get(key, "-"))) for key, value in run.settings.items()]
     changed = [row for row in rows if row[1] != row[2]]
@@ -226,7 +226,7 @@ def _configuration(run: Run) -> str:
     return few + _details(f"All {len(rows)} settings", every)
 
 
-def _versions(run: Run) -> str:
+def _versions(run: RunRecord) -> str:
     if not run.provenance:
         return "<p>The run does not say.</p>\n"
     return _table("What made it", ("what", "version"), list(run.provenance.items()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -17,7 +18,7 @@ from matplotlib.ticker import EngFormatter
 from a2c.config import UserError
 from a2c.run.files import make_folders, write_result
 from a2c.show.curves import AXES, Curve, Mark, Panel
-from a2c.show.runs import Run
+from a2c.show.runs import RunRecord
 from a2c.show.style import THIN, colour, draw_band, kept, line, markers, plain, render
 
 FORMS = ("png", "svg")
@@ -63,13 +64,13 @@ def draw_alone(panel: Panel, axis: str, smoothing: int) -> Figure:
     return figure
 
 
-def default_targets(runs: Sequence[Run], what: str, axis: str) -> list[Path]:
+def default_targets(runs: Sequence[RunRecord], what: str, axis: str) -> list[Path]:
     """The default files, in both forms: in the folder of a single run (`home`), else in the current folder."""
     stem = home(runs) / "plots" / f"{what}-{axis}" if len(runs) == 1 else home(runs) / f"plot-{what}-{axis}"
     return [stem.with_name(f"{stem.name}.{form}") for form in FORMS]
 
 
-def home(runs: Sequence[Run]) -> Path:
+def home(runs: Sequence[RunRecord]) -> Path:
     """The folder of pictures and pages for which the user named no place."""
     return runs[0].path if len(runs) == 1 else Path()
 
@@ -94,8 +95,10 @@ def save(figure: Figure, targets: Sequence[Path], *, below: Path | None = None) 
         below: the folder below which no link is followed; None if the user named the file.
 
     Raises:
-        UserError: if a file cannot be written.
+        UserError: if a file cannot be written; then none is.
     """
+    if folder := next(filter(os.path.isdir, targets), None):
+        raise UserError(f"{folder} is a folder, and a picture goes there; name another place with --out.")
     pictures = {path: render(figure, path.suffix.lower().removeprefix(".")) for path in targets}
     for path, picture in pictures.items():
         try:

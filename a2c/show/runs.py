@@ -52,7 +52,7 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
-class Run:
+class RunRecord:
     """One run folder."""
 
     path: Path  # as the user wrote it
@@ -98,7 +98,7 @@ class Run:
         return repr(sorted((str(key), str(value)) for key, value in self.settings.items() if key != "seed"))
 
 
-def read_runs(paths: Sequence[Path], warn: Callable[[str], None] = lambda text: None) -> list[Run]:
+def read_runs(paths: Sequence[Path], warn: Callable[[str], None] = lambda text: None) -> list[RunRecord]:
     """Read run folders, each once, in their order.
 
     Args:
@@ -122,24 +122,24 @@ def read_runs(paths: Sequence[Path], warn: Callable[[str], None] = lambda text: 
     return [replace(run, label=str(run.path)) if names[run.label] > 1 else run for run in runs]
 
 
-def by_game(runs: Sequence[Run]) -> dict[str, list[Run]]:
+def by_game(runs: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
     """The runs of each environment, in their order."""
     return _grouped(runs, lambda run: run.env_id)
 
 
-def by_recipe(runs: Sequence[Run]) -> list[list[Run]]:
+def by_recipe(runs: Sequence[RunRecord]) -> list[list[RunRecord]]:
     """The runs of each recipe, which differ only in the seed."""
     return list(_grouped(runs, lambda run: run.recipe).values())
 
 
-def _grouped(runs: Sequence[Run], key: Callable[[Run], str]) -> dict[str, list[Run]]:
-    groups: dict[str, list[Run]] = {}
+def _grouped(runs: Sequence[RunRecord], key: Callable[[RunRecord], str]) -> dict[str, list[RunRecord]]:
+    groups: dict[str, list[RunRecord]] = {}
     for run in runs:
         groups.setdefault(key(run), []).append(run)
     return groups
 
 
-def read_run(path: Path, warn: Callable[[str], None]) -> Run:
+def read_run(path: Path, warn: Callable[[str], None]) -> RunRecord:
     """Read a run folder, which may have no line of metrics; arguments and errors as of `read_runs`."""
     if not path.is_dir():
         what = "is a file; name the run's folder" if path.is_file() else "does not exist; name a run's folder"
@@ -152,7 +152,7 @@ def read_run(path: Path, warn: Callable[[str], None]) -> Run:
     given = dotted(values)
     if not isinstance(given.get("env.id"), str):
         raise UserError(f"{file} names no environment (env.id); name a folder that `a2c train` made.")
-    return Run(
+    return RunRecord(
         path=path,
         label=path.resolve().name,
         values=values,

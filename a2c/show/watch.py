@@ -29,7 +29,7 @@ EPISODES = 5
 SUFFIXES = (".mp4", ".gif")
 
 
-class Request(NamedTuple):
+class WatchRequest(NamedTuple):
     """What to watch."""
 
     path: Path  # a checkpoint file, or a run folder for its latest undamaged checkpoint
@@ -72,7 +72,7 @@ class Watched:
 class Chosen(NamedTuple):
     """The game to show, and all that is needed to replay it."""
 
-    request: Request
+    request: WatchRequest
     saved: Saved
     policy: Policy
     env: ScalarEnvs
@@ -84,7 +84,7 @@ class Chosen(NamedTuple):
 
 
 def make_video(
-    request: Request,
+    request: WatchRequest,
     out: Path | None = None,
     *,
     view: View | None = None,
@@ -123,7 +123,7 @@ def make_video(
 
 
 def play_in_terminal(
-    request: Request,
+    request: WatchRequest,
     screen: Screen,
     *,
     view: View | None = None,
@@ -145,7 +145,7 @@ def play_in_terminal(
     return _watched(chosen, frames, [])
 
 
-def video_files(out: Path | None, request: Request, saved: Saved) -> list[Path]:
+def video_files(out: Path | None, request: WatchRequest, saved: Saved) -> list[Path]:
     """The files that `make_video` writes.
 
     Raises:
@@ -163,13 +163,13 @@ def video_files(out: Path | None, request: Request, saved: Saved) -> list[Path]:
     return [(out or run_folder(saved.path) / "videos") / f"{name}{suffix}" for suffix in SUFFIXES]
 
 
-def _read(request: Request, warn: Callable[[str], None]) -> Saved:
+def _read(request: WatchRequest, warn: Callable[[str], None]) -> Saved:
     saved = find_checkpoint(request.path, warn)
     check_trust(saved, request.env_id)
     return saved
 
 
-def _choose(request: Request, saved: Saved, env: ScalarEnvs, view: View) -> Chosen:
+def _choose(request: WatchRequest, saved: Saved, env: ScalarEnvs, view: View) -> Chosen:
     """Play the games as `evaluate` does, and choose."""
     config = saved.config
     setup(config.runtime, parts=parts_of(config))
@@ -192,7 +192,7 @@ def _choose(request: Request, saved: Saved, env: ScalarEnvs, view: View) -> Chos
     return Chosen(request, saved, policy, env, greedy, seed, played, choose(played, request.choice), view)
 
 
-def _seed(request: Request, saved: Saved) -> int:
+def _seed(request: WatchRequest, saved: Saved) -> int:
     return saved.config.seed if request.seed is None else request.seed
 
 

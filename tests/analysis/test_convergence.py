@@ -10,7 +10,7 @@ import yaml
 from in_process import InProcess
 
 from a2c.analysis import convergence
-from a2c.analysis.arms import Arm, Run, find_runs, is_finished, plan_runs, steps_done, training_jobs
+from a2c.analysis.arms import Arm, ArmRun, find_runs, is_finished, plan_runs, steps_done, training_jobs
 from a2c.analysis.jobs import run_jobs
 from a2c.config import UserError, build_config, dump_config
 from a2c.run.archive import write_archive
@@ -71,9 +71,9 @@ def made_run(
     return folder
 
 
-def made_runs(tmp_path: Path, curves: dict[str, list[list[float]]], **more) -> list[Run]:
+def made_runs(tmp_path: Path, curves: dict[str, list[list[float]]], **more) -> list[ArmRun]:
     return [
-        Run(arm, "Catch", seed, made_run(tmp_path / f"{arm}-{seed}", returns, **more))
+        ArmRun(arm, "Catch", seed, made_run(tmp_path / f"{arm}-{seed}", returns, **more))
         for arm, seeds in curves.items()
         for seed, returns in enumerate(seeds)
     ]
@@ -91,7 +91,7 @@ def test_who_writes_more_lines_does_not_seem_to_learn_sooner(tmp_path):
     """Both reach 5 after 410 to 420 steps; one has a line every 10 steps, the other every 100."""
     often = made_run(tmp_path / "a", [0.0] * 41 + [5.0] * 19, every=10)
     seldom = made_run(tmp_path / "b", [0.0] * 4 + [5.0] * 2, every=100)
-    runs = [Run("a", "Catch", 0, often), Run("b", "Catch", 0, seldom)]
+    runs = [ArmRun("a", "Catch", 0, often), ArmRun("b", "Catch", 0, seldom)]
     first, second = convergence.converge(runs, {"Catch": 5.0}).runs
     assert (first.env_steps_to_threshold, second.env_steps_to_threshold) == (500, 500)
     assert len(first.env_steps) == 60  # the curve has every line
@@ -99,7 +99,10 @@ def test_who_writes_more_lines_does_not_seem_to_learn_sooner(tmp_path):
 
 def test_older_runs_made_one_gradient_step_an_update(tmp_path):
     older = made_run(tmp_path / "a", [0.0, 5.0], per_update=None)
-    runs = [Run("a", "Catch", 0, older), Run("b", "Catch", 0, made_run(tmp_path / "b", [0.0, 5.0], per_update=16))]
+    runs = [
+        ArmRun("a", "Catch", 0, older),
+        ArmRun("b", "Catch", 0, made_run(tmp_path / "b", [0.0, 5.0], per_update=16)),
+    ]
     (contrast,) = convergence.converge(runs, {"Catch": 5.0}).contrasts
     assert contrast.env_steps_to_threshold.estimate == 1
     assert contrast.gradient_steps_to_threshold.estimate == pytest.approx(16)
@@ -153,8 +156,8 @@ def test_only_the_budget_that_all_runs_have_is_compared(tmp_path):
 
 
 def test_a_run_without_a_line_in_the_budget_is_named(tmp_path):
-    long = Run("a", "Catch", 0, made_run(tmp_path / "a", [0.0, 8.0], every=1_000))
-    short = Run("b", "Catch", 0, made_run(tmp_path / "b", [0.0, 2.0]))
+    long = ArmRun("a", "Catch", 0, made_run(tmp_path / "a", [0.0, 8.0], every=1_000))
+    short = ArmRun("b", "Catch", 0, made_run(tmp_path / "b", [0.0, 2.0]))
     with pytest.raises(UserError, match=r"/a has no return in the steps that all runs have"):
         convergence.converge([long, short], {"Catch": 5.0}, cut=True)
 
@@ -165,7 +168,7 @@ def test_pairs_are_runs_of_one_seed(tmp_path):
     assert contrast.seeds == (0, 1)
     assert contrast.final_return.estimate == 1.5
     assert contrast.env_steps_to_threshold is contrast.gradient_steps_to_threshold is None
-    others = [Run("b", "Catch", run.seed + 7, run.folder) for run in runs if run.arm == "b"]
+    others = [ArmRun("b", "Catch", run.seed + 7, run.folder) for run in runs if run.arm == "b"]
     with pytest.raises(UserError, match="'a' and 'b' have no seed in common"):
         convergence.converge([*runs[:3], *others], {"Catch": None})
 
@@ -173,7 +176,9 @@ def test_pairs_are_runs_of_one_seed(tmp_path):
 @pytest.mark.integration
 def test_eager_and_graph_are_identical_and_another_rate_is_not(real_runs):
     runs = [
-        Run(arm, "Bandit", seed, real_runs / f"{arm}-s{seed}") for arm in ("eager", "graph", "quick") for seed in (0, 1)
+        ArmRun(arm, "Bandit", seed, real_runs / f"{arm}-s{seed}")
+        for arm in ("eager", "graph", "quick")
+        for seed in (0, 1)
     ]
     same, other = convergence.converge(runs, {"Bandit": None}).contrasts
     assert (same.arm, same.identical, same.final_return.estimate) == ("graph", 2, 0)
@@ -251,7 +256,7 @@ def test_runs_that_cannot_be_compared_are_refused(begun, tmp_path):
     empty = tmp_path / "empty"
     empty.mkdir()
     with pytest.raises(UserError, match="No game has ended"):
-        convergence.converge([Run("a", "Catch", 0, empty)], {"Catch": None})
+        convergence.converge([ArmRun("a", "Catch", 0, empty)], {"Catch": None})
 
 
 def test_a_run_is_finished_with_its_last_line_and_the_checkpoint_that_belongs_to_it(tmp_path):
@@ -331,7 +336,7 @@ def test_the_job_trains_the_arm(tmp_path):
 def test_whole_runs_are_compared_where_rollouts_end_a_little_apart(tmp_path):
     """Of the same 1,000 steps: 1,040 with rollouts of 80 steps, 1,024 with rollouts of 256."""
     a, b = made_run(tmp_path / "a", [0.0, 1.0], every=520), made_run(tmp_path / "b", [0.0, 2.0], every=512)
-    found = convergence.converge([Run("a", "Catch", 0, a), Run("b", "Catch", 0, b)], {"Catch": None})
+    found = convergence.converge([ArmRun("a", "Catch", 0, a), ArmRun("b", "Catch", 0, b)], {"Catch": None})
     assert [run.final_return for run in found.runs] == [1.0, 2.0]
 
 
@@ -347,7 +352,7 @@ def test_damaged_runs_are_read_as_far_as_they_go_or_told(tmp_path):
     ):
         with (first / "metrics.jsonl").open("a") as file:
             file.write(text)
-    runs = [Run("a", "Catch", 0, first), Run("b", "Catch", 0, second)]
+    runs = [ArmRun("a", "Catch", 0, first), ArmRun("b", "Catch", 0, second)]
     assert convergence.converge(runs, {"Catch": None}).contrasts[0].identical == 1
     (second / "checkpoints/step-000000000200.npz").write_bytes(b"PK")
     with pytest.raises(UserError, match="damaged or not a checkpoint"):
@@ -361,7 +366,7 @@ def test_ways_of_training_need_the_same_games(tmp_path):
     catch, bandit_run = made_run(tmp_path / "a", [0.0, 1.0]), made_run(tmp_path / "b", [0.0, 1.0])
     with pytest.raises(UserError, match="'a' has no run of Bandit"):
         convergence.converge(
-            [Run("a", "Catch", 0, catch), Run("b", "Bandit", 0, bandit_run)], {"Catch": None, "Bandit": None}
+            [ArmRun("a", "Catch", 0, catch), ArmRun("b", "Bandit", 0, bandit_run)], {"Catch": None, "Bandit": None}
         )
 
 
@@ -377,7 +382,7 @@ def test_several_games_are_aggregated_by_human_normalised_score(tmp_path):
             for seed in range(4):
                 value = score(reference, level + 0.01 * seed)
                 folder = made_run(tmp_path / f"{arm}-{env}-{seed}", [value, value])
-                runs.append(Run(arm, env, seed, folder))
+                runs.append(ArmRun(arm, env, seed, folder))
     found = convergence.converge(runs, {"Pong": None, "Breakout": None})
     first, second = found.aggregates
     assert first.interquartile_mean == pytest.approx(0.215, abs=1e-3)
@@ -385,7 +390,7 @@ def test_several_games_are_aggregated_by_human_normalised_score(tmp_path):
     assert first.interval[0] < first.interquartile_mean < first.interval[1]
     assert (first.improvement, second.improvement) == (None, 1.0)
     assert len(found.contrasts) == 2
-    catch = [Run(run.arm, "Catch", run.seed, run.folder) for run in runs if run.env == "Pong"]
+    catch = [ArmRun(run.arm, "Catch", run.seed, run.folder) for run in runs if run.env == "Pong"]
     assert convergence.converge([*runs, *catch], {"Pong": None, "Breakout": None, "Catch": None}).aggregates == ()
 
 

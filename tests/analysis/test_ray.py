@@ -21,7 +21,7 @@ from killing import assert_same_run
 
 from a2c.analysis.arms import steps_done
 from a2c.analysis.jobs import MACHINE, Job, run_jobs
-from a2c.analysis.ray_jobs import Cluster
+from a2c.analysis.ray_jobs import RayCluster
 from a2c.config import UserError
 
 pytestmark = pytest.mark.integration
@@ -177,7 +177,7 @@ def test_a_job_has_the_surroundings_it_has_without_ray_and_is_not_run_again(tmp_
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)  # Ray sets it to 1 in its workers
     monkeypatch.chdir(tmp_path)
     jobs = [job(Path(), name, SURROUNDINGS, environment={"GREETING": "hi"}) for name in ("there", "here")]
-    with Cluster(cluster) as place:
+    with RayCluster(cluster) as place:
         assert place.cpus == 2
         run_jobs(jobs[:1], workers=2, folder=Path(), place=place)
         first = Path("done-there").stat()
@@ -197,7 +197,7 @@ def test_a_job_that_fails_is_told_as_without_ray_and_the_others_are_stopped(tmp_
     broken = job(tmp_path, "broken", "import sys; print('a2c: There is no such game.'); sys.exit(2)")
     start = time.monotonic()
     said = []
-    with Cluster(cluster) as place:
+    with RayCluster(cluster) as place:
         for where in (MACHINE, place):
             with pytest.raises(UserError) as told:
                 run_jobs([job(tmp_path, "slow", SLOW), broken], workers=2, folder=tmp_path, place=where)
@@ -212,7 +212,7 @@ def test_a_result_that_is_seen_late_is_waited_for(tmp_path, cluster):
     file = tmp_path / "done-late"
     late = job(tmp_path, "late", f"import pathlib; pathlib.Path({str(file)!r}).touch()")
     late = replace(late, is_done=lambda: file.exists() and time.time() > file.stat().st_mtime + 3)
-    with Cluster(cluster) as place:
+    with RayCluster(cluster) as place:
         run_jobs([late], workers=1, folder=tmp_path, place=place)
     assert late.is_done()
 
@@ -232,7 +232,7 @@ time.sleep(1000)  # longer than Ray takes to ask it on a busy machine
 
 def test_a_job_that_is_asked_to_stop_ends_after_it_has_saved(tmp_path, cluster):
     (tmp_path / "logs").mkdir()
-    with Cluster(cluster) as place:
+    with RayCluster(cluster) as place:
         process = place.start(job(tmp_path, "a", STOPPABLE))
         while not (tmp_path / "started").exists():
             assert process.poll() is None
@@ -252,7 +252,7 @@ time.sleep(100)
 
 @pytest.mark.slow
 def test_a_node_that_dies_is_told_in_one_sentence(tmp_path, cluster, capfd):
-    with node(f"--address={cluster}") as third, Cluster(cluster) as place:
+    with node(f"--address={cluster}") as third, RayCluster(cluster) as place:
         wait_for_nodes(cluster, 3)
 
         def kill(_: int) -> None:
@@ -280,7 +280,7 @@ def can(*command: str) -> bool:
 def test_a_node_that_does_not_see_the_folder_is_named_before_anything_runs(tmp_path, cluster):
     (tmp_path / "out").mkdir()
     elsewhere = ("unshare", "--mount", "sh", "-c", f'mount -t tmpfs none {tmp_path}/out && exec "$@"', "sh")
-    with node(f"--address={cluster}", under=elsewhere), Cluster(cluster) as place:
+    with node(f"--address={cluster}", under=elsewhere), RayCluster(cluster) as place:
         wait_for_nodes(cluster, 3)
         with pytest.raises(UserError, match=rf"^The node .* does not see {tmp_path}/out/.*; every node needs a2c"):
             run_jobs([job(tmp_path / "out", "a", PID)], workers=1, folder=tmp_path / "out", place=place)

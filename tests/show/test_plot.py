@@ -17,7 +17,7 @@ from a2c.config import UserError
 from a2c.run.metrics import RUN_COLUMNS
 from a2c.show.curves import RETURN, SPEED, make_panels, smooth
 from a2c.show.plot import check_target, draw, save
-from a2c.show.runs import LONGEST_NAME, METRICS, MOST_COLUMNS, Run, by_recipe, read_runs
+from a2c.show.runs import LONGEST_NAME, METRICS, MOST_COLUMNS, RunRecord, by_recipe, read_runs
 from a2c.show.style import COLOURS, MOST_POINTS, kept, line, markers, render
 
 RISE = [float(i) for i in range(10)]
@@ -259,11 +259,11 @@ def test_of_several_runs_the_median_and_the_range_are_drawn(tmp_path):
     assert {y for _, y in band.get_paths()[0].vertices} == {0, 9}
 
 
-def long_run(values: np.ndarray) -> Run:
+def long_run(values: np.ndarray) -> RunRecord:
     """As read from so many lines."""
     steps = np.arange(1.0, len(values) + 1)
     columns = {**dict.fromkeys(RUN_COLUMNS, steps), RETURN: values}
-    return Run(Path("r"), "r", {}, {"env.id": "Pong", "seed": 0}, {}, columns, ())
+    return RunRecord(Path("r"), "r", {}, {"env.id": "Pong", "seed": 0}, {}, columns, ())
 
 
 @pytest.mark.parametrize("smoothing", [0, 3])
@@ -410,6 +410,7 @@ def test_several_runs_are_drawn_where_the_user_is_and_their_numbers_written(tmp_
         (["r", "--x", "hours"], "hours"),
         (["r", "--smooth", "-1"], "--smooth"),
         (["blocked"], "blocked/plots cannot be made"),
+        (["half"], "half/plots/return-steps.svg is a folder, and a picture goes there"),
         ([], "RUN"),
     ],
 )
@@ -418,6 +419,7 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing(tmp_path, run_cli, argumen
     make_run(tmp_path / "empty", [])
     make_run(tmp_path / "silent", [None] * 3)
     (make_run(tmp_path / "blocked", RISE) / "plots").write_text("a file")
+    (make_run(tmp_path / "half", RISE) / "plots/return-steps.svg").mkdir(parents=True)
     (make_run(tmp_path / "odd", RISE) / "config.yaml").write_text("env: Pong\n1: 2\n")
     (make_run(tmp_path / "broken", RISE) / "config.yaml").write_text("env: [")
     (tmp_path / "bare").mkdir()

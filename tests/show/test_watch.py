@@ -23,7 +23,7 @@ from a2c.config import UserError
 from a2c.evaluation.evaluate import evaluate
 from a2c.run.training import train
 from a2c.show.picture import GAME, GLOW
-from a2c.show.watch import Request, make_video
+from a2c.show.watch import WatchRequest, make_video
 
 DRAWN = '''
 import gymnasium as gym
@@ -79,7 +79,7 @@ def short_pong(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def plain(tmp_path_factory: pytest.TempPathFactory, catch_run: Path) -> list[np.ndarray]:
     """The frames of a game of Catch."""
     path = tmp_path_factory.mktemp("plain") / "p.mp4"
-    make_video(Request(catch_run), path)
+    make_video(WatchRequest(catch_run), path)
     return frames(path)[1]
 
 
@@ -179,7 +179,7 @@ def test_an_environment_that_cannot_draw_is_told_and_stops_no_training(monkeypat
 @pytest.mark.parametrize("saliency", ["value", "policy"])
 def test_a_saliency_glows_where_something_is_to_be_seen(tmp_path, catch_run, plain, saliency):
     """In Catch only the ball and the paddle can be blurred away, so nothing glows far from both."""
-    make_video(Request(catch_run, saliency=saliency), tmp_path / "s.mp4")
+    make_video(WatchRequest(catch_run, saliency=saliency), tmp_path / "s.mp4")
     _, dyed = frames(tmp_path / "s.mp4")
     glowing = 0
     for a, b in zip(dyed, plain, strict=True):
@@ -194,7 +194,7 @@ def test_a_saliency_glows_where_something_is_to_be_seen(tmp_path, catch_run, pla
 
 
 def test_greedy_best_of_three_of_another_seed_has_a_name_of_its_own(tmp_path, catch_run):
-    watched = make_video(Request(catch_run, choice="worst", episodes=3, greedy=True, seed=9), tmp_path)
+    watched = make_video(WatchRequest(catch_run, choice="worst", episodes=3, greedy=True, seed=9), tmp_path)
     assert watched.policy == "greedy"
     assert watched.scores == evaluate(catch_run, episodes=3, greedy=True, seed=9).returns
     assert [Path(file).name for file in watched.files] == [
@@ -205,7 +205,7 @@ def test_greedy_best_of_three_of_another_seed_has_a_name_of_its_own(tmp_path, ca
 def test_by_default_videos_stand_in_the_run_also_of_a_checkpoint_file(tmp_path, catch_run):
     run = shutil.copytree(catch_run, tmp_path / "run")
     (checkpoint,) = (run / "checkpoints").glob("step-*64.npz")
-    watched = make_video(Request(checkpoint))
+    watched = make_video(WatchRequest(checkpoint))
     assert {Path(file).parent for file in watched.files} == {run / "videos"}
 
 
@@ -244,7 +244,7 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing(
 def test_an_agent_whose_weights_do_not_fit_leaves_no_folder(tmp_path, catch_run, monkeypatch):
     monkeypatch.setattr("a2c.show.watch.restored_policy", lambda *_: (_ for _ in ()).throw(UserError("no")))
     with pytest.raises(UserError, match="no"):
-        make_video(Request(catch_run), tmp_path / "a" / "b")
+        make_video(WatchRequest(catch_run), tmp_path / "a" / "b")
     assert list(tmp_path.iterdir()) == []
 
 
