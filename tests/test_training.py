@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -19,7 +20,8 @@ from killing import scalars
 from PIL import Image
 from tensorflow.python.summary.summary_iterator import summary_iterator
 
-from a2c.config import UserError
+from a2c.config import UserError, changed, load_config
+from a2c.run.callbacks import Callback
 from a2c.run.checkpoint import Saved, read_checkpoint, step_files
 from a2c.run.folder import tell_of_another_machine
 from a2c.run.progress import Progress
@@ -139,6 +141,24 @@ def test_a_killed_run_goes_on_from_its_checkpoint_and_drops_the_lines_beyond_it(
         assert_same_bits(whole, killed)
         assert scalars(killed) == scalars(whole)
         assert sum(tag == "config" for _, tag, *_ in scalars(killed)) == 1
+
+
+@pytest.mark.parametrize(("preset", "more"), [("catch", {}), ("catch-dqn", {"algorithm.learning_starts": 64})])
+def test_a_longer_run_that_is_killed_before_it_saves_is_resumed_to_its_new_length(tmp_path, preset, more):
+    class Copy(Callback):
+        def on_update(self, moment):
+            if not killed.exists():  # what a kill leaves
+                shutil.copytree(whole, killed)
+
+    killed, whole = tmp_path / "killed", tmp_path / "whole"
+    config, _ = load_config(config=preset, overrides={"total_env_steps": 256, "runtime.mode": "eager", **more})
+    longer = changed(config, {"total_env_steps": 512})
+    train(config, whole)
+    train(longer, whole, resume=True, callbacks=[Copy()])
+    kept = read_checkpoint(step_files(killed / "checkpoints")[-1]).config
+    assert kept == longer
+    train(kept, killed, resume=True)
+    assert_same_bits(whole, killed)
 
 
 class StopAfter(Progress):

@@ -222,6 +222,15 @@ class Checkpoints:
             self._clean(keep_memory=lost > 0)  # until the next checkpoint, the one that was read still needs it
         return lost
 
+    def keep_settings(self, saved: Saved) -> None:
+        """Write a checkpoint that was restored again, with this session's settings (FREE_KEYS).
+
+        Raises:
+            OSError: if it cannot be written; it is unchanged then.
+        """
+        meta = {**saved.meta, "config": dump_config(self.config)}
+        write_archive(self._path(), {"meta": from_text(json.dumps(meta)), **saved.arrays}, below=self.run_dir)
+
     def _clean(self, *, keep_memory: bool) -> None:
         for file in step_files(self.folder):
             if file.name > self._path().name:

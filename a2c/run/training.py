@@ -108,7 +108,7 @@ def train(
         check_agreement(replicas, config, versions())
         run = Run(run_dir, config, replicas, stop, *_build(config, saved, replicas, stack), callbacks)
         run.start(saved, init_from, lock, warn)
-        run.open_files(stack, warn, is_new=saved is None)
+        run.open_files(stack, warn, saved)
         run.say_what_is_not_exact(saved, warn)
         with run.watched(progress):
             run.loop()
@@ -250,12 +250,14 @@ class Run:
                 f"start new games, and the run continues{forgets}, but not exactly."
             )
 
-    def open_files(self, stack: ExitStack, warn: Warn, *, is_new: bool) -> None:
-        """Save a new run first, so that it can be resumed whenever it is killed; then open the files it writes."""
+    def open_files(self, stack: ExitStack, warn: Warn, saved: Saved | None) -> None:
+        """Save a new run, or new settings of a resumed one, in case it is killed; then open the files it writes."""
         with saving(self.run_dir, self.config):
-            if is_new:
+            if saved is None:
                 self.checkpoints.save()
             if self.replicas.is_chief:
+                if saved is not None and saved.config != self.config:
+                    self.checkpoints.keep_settings(saved)
                 write_config(self.run_dir, self.config, self.checkpoints.init_from)
                 self.writers = stack.enter_context(Writers(self.run_dir, self.config, self.counters, warn))
 
