@@ -111,6 +111,7 @@ class _Short(reprlib.Repr):
 
 _KINDS = {"integer": "a whole number", "number": "a finite number", "boolean": "true or false", "null": "null"}
 _BOUNDS = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "to", "exclusiveMaximum": "to below"}
+_ALONE = {"maximum": "at most", "exclusiveMaximum": "below"}  # without a lower bound
 
 
 def allowed(schema: dict[str, Any]) -> str:
@@ -131,5 +132,6 @@ def allowed(schema: dict[str, Any]) -> str:
         return f"a list of {count}, each {allowed(item)}"
     if kind not in _KINDS or "const" in schema:  # of a user's own section
         return str(schema.get("const", "what its section says"))
-    bounds = "".join(f" {word} {schema[name]}" for name, word in _BOUNDS.items() if name in schema)
+    words = _BOUNDS if "minimum" in schema or "exclusiveMinimum" in schema else _ALONE
+    bounds = "".join(f" {word} {schema[name]}" for name, word in words.items() if name in schema)
     return _KINDS[kind] + bounds

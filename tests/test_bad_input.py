@@ -286,6 +286,13 @@ class Infinite(Fine):
         return np.array([0, np.inf, 0]), {}
 
 
+class Large(Fine):
+    observation_space = Box(-1e300, 1e300, (3,), np.float64)
+
+    def reset(self, *, seed=None, options=None):
+        return np.full(3, 1e300), {}
+
+
 class RaisesAtReset(Fine):
     def reset(self, *, seed=None, options=None):
         raise ValueError("first line.\nsecond line")
@@ -324,8 +331,12 @@ def registered():
         ("Endless", "only a Box, or what can be flattened, is allowed"),
         ("Spaceless", "cannot be made"),
         ("Empty", "observations of shape (2, 0), which hold nothing to learn from"),
-        ("NanAtReset", "cannot be started: ValueError: its first observations are NaN or infinite."),
-        ("Infinite", "its first observations are NaN or infinite."),
+        (
+            "NanAtReset",
+            "cannot be started: ValueError: its first observations are NaN or infinite, or too large for float32.",
+        ),
+        ("Infinite", "its first observations are NaN or infinite, or too large for float32."),
+        ("Large", "its first observations are NaN or infinite, or too large for float32."),
         ("RaisesAtReset", "cannot be started: ValueError: first line (test_bad_input.py, line "),
         ("OldReset", "cannot be started: ValueError: "),
         ("Broadcast", "it gave an observation of shape (1,), and its space says (3,)."),

@@ -256,6 +256,8 @@ def test_lists_and_booleans_on_the_command_line():
         (f"model.hidden_sizes={[8] * 65}", "a list of at most 64"),
         ("model.conv_layers=[[8, 4]]", "it should be null or a list of at most 64, each a list of 3, each a whole"),
         ("runtime.mode=fast", "it should be graph, eager or xla"),
+        ("runtime.mode=Graph", "it should be graph, eager or xla. Did you mean graph?"),
+        ("model.name=natur", "mlp or module:builder. Did you mean nature?"),
         ("model.name=resnet", "it should be auto, nature, small, impala, mlp or module:builder"),
         ("seed", "section.key=value"),
         ("=3", "section.key=value"),

@@ -190,9 +190,11 @@ def test_munchausens_targets_are_those_of_the_paper(n_step):
     np.testing.assert_allclose(found[0], wanted, rtol=1e-4, atol=1e-4)
 
 
-def test_a_replay_of_ones_own_starts_from_the_preset_that_is_named(monkeypatch):
+@pytest.mark.parametrize(("named", "env", "used"), [("catch-dqn", None, "catch-dqn"), (None, "Catch", "catch-dqn")])
+def test_a_replay_of_ones_own_starts_from_the_preset_that_is_named_or_that_of_dqn(monkeypatch, named, env, used):
     monkeypatch.syspath_prepend(str(EXAMPLES))
-    config, _ = load_config(config="catch-dqn", overrides={"algorithm.name": "munchausen:Munchausen"})
+    config, source = load_config(config=named, env_id=env, overrides={"algorithm.name": "munchausen:Munchausen"})
+    assert (source, config.env.id) == (used, "Catch")
     assert (config.algorithm.target_update, config.algorithm.bonus, config.optimizer.max_grad_norm) == (100, 0.9, 10)
 
 

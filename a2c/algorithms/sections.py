@@ -395,6 +395,16 @@ def section_named(name: object) -> type[AlgorithmSection]:
     raise ValueError(f"algorithm.name={shown(name)} is not allowed: it should be {ALLOWED}.{hint}")
 
 
+def extended(name: str) -> str:
+    """The algorithm of the table whose section a user's algorithm extends; DEFAULT if it extends none of them.
+
+    Raises:
+        UserError: as `section_named`.
+    """
+    names = {section: known for known, section in SECTIONS.items()}
+    return next((names[each] for each in section_named(name).__mro__ if each in names), DEFAULT)
+
+
 def _own_section(name: str, algorithm: Any) -> type[AlgorithmSection]:
     """The section of a user's algorithm, with its `module:Name` as its name."""
     section = getattr(algorithm, "Section", None)

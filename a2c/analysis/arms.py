@@ -169,7 +169,9 @@ def _distinguishing(ways: Sequence[dict[str, Any]]) -> list[str]:
 def _run_config(folder: Path) -> Config:
     file = folder / "config.yaml"
     if not file.is_file():
-        raise UserError(f"{folder} is not the folder of a run: it holds no config.yaml.")
+        raise UserError(
+            f"{folder} is not the folder of a run: it holds no config.yaml; name runs alone, or configurations alone."
+        )
     return build_config(read_config_file(file), where=str(file))
 
 

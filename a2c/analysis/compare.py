@@ -150,7 +150,9 @@ def compare_arms(arms: Sequence[Arm], request: Request, kind: str) -> Comparison
     """Compare arms; `kind` goes into the name of the folder, if the request does not name it."""
     for one, other in itertools.combinations(arms, 2):
         if one.config == other.config:
-            raise UserError(f"{one.label!r} and {other.label!r} are the same; --set may have made them so.")
+            raise UserError(
+                f"{one.label!r} and {other.label!r} are the same; --set or --algorithm may have made them so."
+            )
     envs = list(dict.fromkeys(arm.config.env.id for arm in arms))
     _thresholds(envs, request.threshold)  # raises before anything is trained
     check_arms(arms)
@@ -181,7 +183,7 @@ def _parse_values(text: str) -> tuple[str, list[Any]]:
     if None in values:
         raise UserError(f"--vary {key}: null cannot be varied; name values, or compare two configuration files.")
     if key in ("seed", "env.id", "total_env_steps", *FORCED):
-        raise UserError(f"--vary {key} compares nothing; see --seeds, --env and --steps for what can be set.")
+        raise UserError(f"--vary {key} compares nothing; see --seeds, --steps, and --env (once for each game).")
     return key, values
 
 

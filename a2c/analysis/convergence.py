@@ -23,7 +23,7 @@ from a2c.analysis.statistics import (
     probability_of_improvement,
     stratified_interval,
 )
-from a2c.config import UserError
+from a2c.config import UserError, shown
 from a2c.envs import atari_game, human_normalized
 from a2c.run.checkpoint import read_checkpoint, step_files
 from a2c.run.counters import WINDOW
@@ -127,7 +127,7 @@ def converge(runs: Sequence[ArmRun], thresholds: dict[str, float | None], *, cut
     of = {(arm, env): [r for r in runs if (r.arm, r.env) == (arm, env)] for arm in arms for env in envs}
     for (arm, env), found in of.items():
         if not found:
-            raise UserError(f"{arm!r} has no run of {env}; ways of training are compared in the same games.")
+            raise UserError(f"{shown(arm)} has no run of {env}; ways of training are compared in the same games.")
     contrasts = [
         _contrast(of[arms[0], env], of[arm, env], results, thresholds[env] is not None)
         for env in envs

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from a2c.algorithms.sections import DEFAULT
+from a2c.algorithms.sections import DEFAULT, extended
 from a2c.config.schema import EnvConfig
 from a2c.config.yaml_loader import load_yaml
 from a2c.extensions import is_extension
@@ -54,9 +54,11 @@ def read_source(config: str | Path | None, env_id: Any, algorithm: Any) -> tuple
     except OSError as error:  # such as a name of 300 letters
         raise UserError(f"--config {shown(text)} cannot be read: {error.strerror}.") from None
     if text and is_folder:
-        raise UserError(
-            f"--config {text} is a folder; name a YAML file, or resume a run with `a2c resume {typed(path)}`."
-        )
+        is_run = (path / "config.yaml").is_file()
+        hint = f"such as {path / 'config.yaml'}, or resume the run with `a2c resume {typed(path)}`" if is_run else ""
+        raise UserError(f"--config {text} is a folder; name a YAML file{hint and f' {hint}'}.")
+    if text and path.is_symlink() and not path.exists():
+        raise UserError(f"--config {text} is a link that leads nowhere; name a YAML file.")
     if text and not is_file and path.exists():
         raise UserError(f"--config {text} is not a regular file; name a YAML file.")
     if not is_file:
@@ -70,12 +72,14 @@ def read_source(config: str | Path | None, env_id: Any, algorithm: Any) -> tuple
 def _default_preset(env_id: str, algorithm: Any) -> str:
     """The environment's own preset if there is one for this algorithm, else that of its kind, else the algorithm's.
 
-    A user's own algorithm uses the presets of the default one.
+    A user's own algorithm uses the presets of the one that it extends.
     """
+    if is_extension(algorithm):
+        algorithm = extended(algorithm)
     env_id = canonical_id(env_id)
     game = atari_game(env_id)
     own = env_slug(env_id) if game or env_id in TOYS else "vector"
-    if algorithm in (None, DEFAULT) or is_extension(algorithm):
+    if algorithm in (None, DEFAULT):
         wanted = [own, DEFAULT] if game else [own]
     elif not game:
         wanted = [f"{own}-{algorithm}", f"vector-{algorithm}"]
@@ -143,9 +147,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if values is None:
         return {}
     if not isinstance(values, dict):
-        raise UserError(
-            f"{path} must hold sections and keys such as `optimizer:` and `seed:`, not a {type(values).__name__}."
-        )
+        raise UserError(f"{path} must hold sections and keys such as `optimizer:` and `seed:`, not {shown(values)}.")
     return values
 
 

@@ -80,7 +80,7 @@ class ScalarEnvs:
                 if self._take_scores:  # the agent has no part in what is paid in a reset
                     self._take_scores[index]()
             if not (self._started or np.isfinite(self._observations).all()):
-                raise ValueError("its first observations are NaN or infinite")
+                raise ValueError("its first observations are NaN or infinite, or too large for float32")
         self._started = True
         return self._observations.copy(), self._lives.copy()
 
@@ -119,7 +119,8 @@ class ScalarEnvs:
                 f"it gave an observation of shape {np.shape(observation)}, and its space says "
                 f"{self.observation_space.shape}"
             )
-        self._observations[index] = observation
+        with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite
+            self._observations[index] = observation
         self._lives[index] = info.get("lives", 0)
 
 

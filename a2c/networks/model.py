@@ -234,8 +234,9 @@ def check_layers(model: keras.Model) -> None:
             )
         if getattr(layer, "activation", None) not in PROVEN_LAYERS.get(kind, ()):
             raise UserError(
-                f"The layer {layer.name!r} ({kind.__name__}) was never shown to be exact; use layers and activations "
-                "of the networks in a2c.networks.model, or runtime.numerics=fast."
+                f"The layer {layer.name!r} ({kind.__name__}) was never shown to be exact; use the layers of the "
+                "networks in a2c.networks.model, with ReLU() and Activation('tanh') as layers of their own, or "
+                "runtime.numerics=fast."
             )
 
 
@@ -299,7 +300,8 @@ class _Trunk:
             if min(x.shape[1:3]) < kernel:
                 raise UserError(
                     f"The images are too small for the model: a convolution of {kernel} x {kernel} meets "
-                    f"{x.shape[1]} x {x.shape[2]} pixels; raise env.screen_size, or set smaller model.conv_layers."
+                    f"{x.shape[1]} x {x.shape[2]} pixels; raise env.screen_size if it is an Atari "
+                    "game, or set smaller model.conv_layers."
                 )
             x = self.relu(self.conv(x, filters, kernel, stride))
         return self.relu(self.dense(keras.layers.Flatten(dtype=self.dtype)(x), units))

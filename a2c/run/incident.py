@@ -67,15 +67,17 @@ class Incidents:
         what = f"Update {self.counters.updates:,} is not finite, first in {stage}, and was not applied"
         if update.gradient_steps:
             what += f" beyond its gradient step {update.gradient_steps:,}"
+        of_the_games = stage in ("batch.observations", "batch.rewards")
+        cure = "Mend the environment, which gave it" if of_the_games else "Try a smaller optimizer.learning_rate"
         if self.config.optimizer.on_nan == "stop":
             raise UserError(
-                f"{what}; its batch {_place(saved)}, and the last checkpoint is as it was. Try a smaller "
-                f"optimizer.learning_rate, or leave such updates out with `{self._resume} --on-nan skip`."
+                f"{what}; its batch {_place(saved)}, and the last checkpoint is as it was. {cure}, or leave "
+                f"such updates out with `{self._resume} --on-nan skip`."
             )
         if self.counters.skipped_in_a_row == SKIPPED_IN_A_ROW:
             raise UserError(
                 f"{what}, nor were the {SKIPPED_IN_A_ROW - 1} before it, so that nothing is being learned; their first "
-                f"batches are in {self.run_dir / 'incidents'}. Start again, with a smaller optimizer.learning_rate."
+                f"batches are in {self.run_dir / 'incidents'}. {cure}, and start again."
             )
 
     def _joint(self, step: str, batch: Batch) -> tuple[Batch, str]:

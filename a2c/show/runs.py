@@ -6,6 +6,7 @@ A run may be in progress, of an older version, or a stranger's: what cannot be r
 from __future__ import annotations
 
 import math
+import os
 from array import array
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -108,9 +109,9 @@ def read_runs(paths: Sequence[Path], warn: Callable[[str], None] = lambda text: 
     Raises:
         UserError: if a path is not a run folder, or has no line of metrics.
     """
-    unique: dict[Path, Path] = {}
+    unique: dict[str, Path] = {}
     for path in paths:
-        unique.setdefault(path.resolve(), path)
+        unique.setdefault(os.path.realpath(path), path)  # unlike resolve(), no error for links in a circle
     runs = [read_run(path, warn) for path in unique.values()]
     for run in runs:
         if not len(run.metrics["env_steps"]):

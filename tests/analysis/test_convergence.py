@@ -364,10 +364,12 @@ def test_damaged_runs_are_read_as_far_as_they_go_or_told(tmp_path):
 
 def test_ways_of_training_need_the_same_games(tmp_path):
     catch, bandit_run = made_run(tmp_path / "a", [0.0, 1.0]), made_run(tmp_path / "b", [0.0, 1.0])
-    with pytest.raises(UserError, match="'a' has no run of Bandit"):
-        convergence.converge(
-            [ArmRun("a", "Catch", 0, catch), ArmRun("b", "Bandit", 0, bandit_run)], {"Catch": None, "Bandit": None}
-        )
+    for label, named in (("a", "'a'"), ("a" * 300, r"'a+\.\.\.a+'")):
+        with pytest.raises(UserError, match=f"^{named} has no run of Bandit"):
+            convergence.converge(
+                [ArmRun(label, "Catch", 0, catch), ArmRun("b", "Bandit", 0, bandit_run)],
+                {"Catch": None, "Bandit": None},
+            )
 
 
 def test_several_games_are_aggregated_by_human_normalised_score(tmp_path):

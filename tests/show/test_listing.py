@@ -128,7 +128,7 @@ def test_a_damaged_run_that_is_named_is_refused(run_cli, folder):
 
 def test_a_narrow_terminal_gets_fewer_columns_and_each_run_one_line(folder):
     listed, _ = list_runs(folder, "run", print)
-    for width, columns in ((80, 7), (120, 12)):
+    for width, columns in ((40, 4), (80, 7), (120, 12)):
         console = Console(file=io.StringIO(), width=width)
         console.print(_listing(listed, folder, width))
         lines = console.file.getvalue().splitlines()

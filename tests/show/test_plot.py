@@ -400,6 +400,7 @@ def test_several_runs_are_drawn_where_the_user_is_and_their_numbers_written(tmp_
         (["empty"], "empty has no line of metrics: an agent that was kept without its log has none"),
         (["silent"], "There is nothing to plot yet: silent has logged no mean return of the last 100 games."),
         (["odd"], "odd/config.yaml names no environment"),
+        (["circle"], "circle does not exist; name a run's folder."),
         (["broken"], "broken/config.yaml is not valid YAML"),
         (["r", "--out", "p.pdf"], "--out p.pdf must end in .png or .svg"),
         (
@@ -422,6 +423,7 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing(tmp_path, run_cli, argumen
     (make_run(tmp_path / "half", RISE) / "plots/return-steps.svg").mkdir(parents=True)
     (make_run(tmp_path / "odd", RISE) / "config.yaml").write_text("env: Pong\n1: 2\n")
     (make_run(tmp_path / "broken", RISE) / "config.yaml").write_text("env: [")
+    (tmp_path / "circle").symlink_to("circle")
     (tmp_path / "bare").mkdir()
     (tmp_path / "strange/config.yaml").mkdir(parents=True)
     before = sorted(tmp_path.rglob("*"))
