@@ -1,8 +1,8 @@
 """Munchausen DQN (Vieillard et al. 2020), DQN with other targets: an algorithm of your own that learns from a replay.
 
-In this folder, with the settings of DQN's preset:
+In this folder, with the settings of DQN's presets:
 
-    a2c train --env Catch --config catch-dqn --algorithm munchausen:Munchausen --run-dir runs/mine
+    a2c train --env Catch --algorithm munchausen:Munchausen --run-dir runs/mine
     a2c eval runs/mine --algorithm munchausen:Munchausen
 """
 

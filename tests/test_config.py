@@ -409,8 +409,14 @@ def test_a_missing_preset_names_the_nearest(tmp_path):
         load_config(config="pongg")
     with pytest.raises(UserError, match="There is no preset or file ''"):
         load_config(config="")
-    with pytest.raises(UserError, match="is a folder"):
+    with pytest.raises(UserError, match=r"is a folder; name a YAML file\.$"):
         load_config(config=tmp_path)
+    (tmp_path / "config.yaml").touch()
+    with pytest.raises(UserError, match=r"name a YAML file such as .*/config\.yaml, or resume the run with `a2c resume"):
+        load_config(config=tmp_path)
+    (tmp_path / "nowhere.yaml").symlink_to("gone.yaml")
+    with pytest.raises(UserError, match="is a link that leads nowhere"):
+        load_config(config=tmp_path / "nowhere.yaml")
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(UserError, match="is not a regular file"):
         load_config(config=tmp_path / "pipe")

@@ -55,8 +55,8 @@ def read_source(config: str | Path | None, env_id: Any, algorithm: Any) -> tuple
         raise UserError(f"--config {shown(text)} cannot be read: {error.strerror}.") from None
     if text and is_folder:
         is_run = (path / "config.yaml").is_file()
-        hint = f"such as {path / 'config.yaml'}, or resume the run with `a2c resume {typed(path)}`" if is_run else ""
-        raise UserError(f"--config {text} is a folder; name a YAML file{hint and f' {hint}'}.")
+        hint = f" such as {path / 'config.yaml'}, or resume the run with `a2c resume {typed(path)}`" if is_run else ""
+        raise UserError(f"--config {text} is a folder; name a YAML file{hint}.")
     if text and path.is_symlink() and not path.exists():
         raise UserError(f"--config {text} is a link that leads nowhere; name a YAML file.")
     if text and not is_file and path.exists():
