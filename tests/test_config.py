@@ -412,7 +412,9 @@ def test_a_missing_preset_names_the_nearest(tmp_path):
     with pytest.raises(UserError, match=r"is a folder; name a YAML file\.$"):
         load_config(config=tmp_path)
     (tmp_path / "config.yaml").touch()
-    with pytest.raises(UserError, match=r"name a YAML file such as .*/config\.yaml, or resume the run with `a2c resume"):
+    with pytest.raises(
+        UserError, match=r"name a YAML file such as .*/config\.yaml, or resume the run with `a2c resume"
+    ):
         load_config(config=tmp_path)
     (tmp_path / "nowhere.yaml").symlink_to("gone.yaml")
     with pytest.raises(UserError, match="is a link that leads nowhere"):

@@ -123,7 +123,7 @@ def runs(
 def _listing(listed: Sequence[Listed], folder: Path, width: int) -> Table:
     """A table; a narrow terminal gets fewer columns."""
     table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("run", overflow="fold", min_width=12)
+    table.add_column("run", overflow="fold", min_width=10)
     names = next(names for least, names in COLUMNS.items() if width >= least)
     for name in names:
         table.add_column(name, justify="left" if name in ("game", "algorithm", "state") else "right", no_wrap=True)
