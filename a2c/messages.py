@@ -117,7 +117,7 @@ _ALONE = {"maximum": "at most", "exclusiveMaximum": "below"}  # without a lower 
 def allowed(schema: dict[str, Any]) -> str:
     """The values that a pydantic JSON schema allows, in words."""
     if "enum" in schema:
-        *others, last = schema["enum"]
+        *others, last = (each if isinstance(each, str) else shown(each) for each in schema["enum"])
         return f"{', '.join(others)} or {last}"
     if "anyOf" in schema:
         return " or ".join(allowed(option) for option in reversed(schema["anyOf"]))  # null first, it is short

@@ -190,12 +190,31 @@ def test_munchausens_targets_are_those_of_the_paper(n_step):
     np.testing.assert_allclose(found[0], wanted, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(("named", "env", "used"), [("catch-dqn", None, "catch-dqn"), (None, "Catch", "catch-dqn")])
-def test_a_replay_of_ones_own_starts_from_the_preset_that_is_named_or_that_of_dqn(monkeypatch, named, env, used):
+@pytest.mark.parametrize(("named", "env"), [("catch-dqn", None), (None, "Catch")])
+def test_a_replay_of_ones_own_starts_from_the_preset_that_is_named_or_that_of_dqn(monkeypatch, named, env):
     monkeypatch.syspath_prepend(str(EXAMPLES))
     config, source = load_config(config=named, env_id=env, overrides={"algorithm.name": "munchausen:Munchausen"})
-    assert (source, config.env.id) == (used, "Catch")
+    assert (source, config.env.id) == ("catch-dqn", "Catch")
     assert (config.algorithm.target_update, config.algorithm.bonus, config.optimizer.max_grad_norm) == (100, 0.9, 10)
+
+
+def test_a_section_takes_the_presets_of_the_one_that_it_extends_and_its_choices_are_told(monkeypatch, tmp_path):
+    (tmp_path / "sections.py").write_text(
+        "from typing import Literal\n"
+        "from a2c.algorithms.dqn import DQN\n"
+        "from a2c.algorithms.ppo import PPO\n"
+        "from a2c.algorithms.sections import DQNSection, PPOSection, ReplaySection\n"
+        "class Mine(PPO):\n    class Section(PPOSection):\n        kind: Literal['aa', 2, True] = 'aa'\n"
+        "class Again(Mine):\n    class Section(Mine.Section): ...\n"
+        "class Replay(DQN):\n    class Section(ReplaySection):\n"
+        "        TITLE, METRICS = 'another', DQNSection.METRICS\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    wanted = {"Mine": "pong-ppo", "Again": "pong-ppo", "Replay": "dqn"}
+    found = {name: load_config(env_id="Pong", overrides={"algorithm.name": f"sections:{name}"})[1] for name in wanted}
+    assert found == wanted
+    with pytest.raises(UserError, match=r"it should be aa, 2 or true\. Did you mean aa\?"):
+        load_config(overrides={"algorithm.name": "sections:Mine"}, assignments=["algorithm.kind=ab"])
 
 
 def test_a_game_lends_its_preset_and_keys_of_its_own_are_checked(monkeypatch):

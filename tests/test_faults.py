@@ -122,6 +122,14 @@ def test_an_update_that_is_not_finite_stops_the_run_and_leaves_its_batch(run_dir
     assert sum(name.startswith("batch/") for name in arrays) == 7
 
 
+@pytest.mark.parametrize("sickness", ["observation", "reward"])
+def test_nan_of_an_environment_is_not_blamed_on_the_learning_rate(run_dir, sickness):
+    """The minibatches of PPO have advantages, not rewards."""
+    config = sick_config(sickness, algorithm={"name": "ppo", "num_minibatches": 2})
+    with pytest.raises(UserError, match="Mend the environment, which gave NaN or infinity, or leave"):
+        train(config, run_dir)
+
+
 def test_the_stage_is_found_where_the_numbers_come_in_finite(run_dir):
     """The square of a huge return overflows."""
     gym.register("Huge-v0", lambda: gym.wrappers.TransformReward(Sick(), lambda reward: 1e30))
@@ -173,7 +181,7 @@ def test_skipping_for_ever_ends(run_dir):
     gym.register("Hopeless-v0", lambda: gym.wrappers.TransformReward(Sick(), lambda reward: np.nan))
     own = {"env": {"id": "Hopeless-v0"}, "optimizer": {"on_nan": "skip"}, "runtime": GRAPH}
     config = sick_config("none", **own, total_env_steps=1_000_000)
-    with pytest.raises(UserError, match=f"nor were the {SKIPPED_IN_A_ROW - 1} before it"):
+    with pytest.raises(UserError, match=f"nor were the {SKIPPED_IN_A_ROW - 1} before it.*Mend the env.* start again"):
         train(config, run_dir)
     assert len(list((run_dir / "incidents").iterdir())) == KEPT
     with pytest.raises(UserError, match=f"its batch is not kept, since {KEPT} incidents are, and the last checkpoint"):

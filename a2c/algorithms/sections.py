@@ -396,12 +396,12 @@ def section_named(name: object) -> type[AlgorithmSection]:
 
 
 def extended(name: str) -> str:
-    """The algorithm of the table whose section a user's algorithm extends; DEFAULT if it extends none of them.
+    """The algorithm of the table whose section a user's algorithm extends; DQN for another replay, else DEFAULT.
 
     Raises:
         UserError: as `section_named`.
     """
-    names = {section: known for known, section in SECTIONS.items()}
+    names: dict[type, str] = {section: known for known, section in SECTIONS.items()} | {ReplaySection: "dqn"}
     return next((names[each] for each in section_named(name).__mro__ if each in names), DEFAULT)
 
 

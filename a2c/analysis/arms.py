@@ -170,7 +170,7 @@ def _run_config(folder: Path) -> Config:
     file = folder / "config.yaml"
     if not file.is_file():
         raise UserError(
-            f"{folder} is not the folder of a run: it holds no config.yaml; name runs alone, or configurations alone."
+            f"{folder} is not the folder of a run: it holds no config.yaml; name only runs, or only configurations."
         )
     return build_config(read_config_file(file), where=str(file))
 

@@ -22,7 +22,7 @@ from a2c.analysis.results import open_folder
 from a2c.analysis.studies.bandit import LOSSES, BanditResult, compare_losses
 from a2c.analysis.studies.question import QuestionResult
 from a2c.analysis.targets import RUNS, is_algorithm, kind_of
-from a2c.config import Config, UserError, changed, dump_config, env_slug, short_key
+from a2c.config import Config, UserError, changed, dump_config, env_slug, short_key, shown
 from a2c.config.yaml_loader import load_yaml
 from a2c.envs import make_vec_env
 from a2c.run.files import make_folder
@@ -151,7 +151,7 @@ def compare_arms(arms: Sequence[Arm], request: Request, kind: str) -> Comparison
     for one, other in itertools.combinations(arms, 2):
         if one.config == other.config:
             raise UserError(
-                f"{one.label!r} and {other.label!r} are the same; --set or --algorithm may have made them so."
+                f"{shown(one.label)} and {shown(other.label)} are the same; --set or --algorithm may have made them so."
             )
     envs = list(dict.fromkeys(arm.config.env.id for arm in arms))
     _thresholds(envs, request.threshold)  # raises before anything is trained
@@ -213,7 +213,7 @@ def check_arms(arms: Sequence[Arm]) -> None:
     for arm in arms:
         if arm.config.runtime.strategy == "multiworker":
             raise UserError(
-                f"{arm.label!r} is of several workers, and single processes are started here; leave it out."
+                f"{shown(arm.label)} is of several workers, and single processes are started here; leave it out."
             )
         env = arm.config.env.model_copy(update={"num_envs": 1})
         with make_vec_env(env, seed=0) as envs:

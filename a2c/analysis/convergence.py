@@ -264,7 +264,7 @@ def _contrast(
     pairs = [(a, b) for a in baseline for b in runs if a.seed == b.seed]
     if not pairs:
         raise UserError(
-            f"{baseline[0].arm!r} and {runs[0].arm!r} have no seed in common; runs are compared seed by seed."
+            f"{shown(baseline[0].arm)} and {shown(runs[0].arm)} have no seed in common; runs are compared seed by seed."
         )
 
     def both(name: str) -> tuple[list[float], list[float]]:

@@ -280,7 +280,8 @@ def _mistake(error: ErrorDetails, values: Any, kind: type[AlgorithmSection]) -> 
         return f"{key} must be given."
     if key in all_keys(kind):
         value, schema = value_at(values, key, error["input"]), schema_of(key, kind)
-        hint = nearest(value, schema["enum"]) if "enum" in schema and isinstance(value, str) else ""
+        choices = [each for each in schema.get("enum", ()) if isinstance(each, str) and ":" not in each]
+        hint = nearest(value, choices) if isinstance(value, str) else ""
         return f"{key}={shown(value)} is not allowed: it should be {allowed(schema)}.{hint}"
     if error["type"] in ("value_error", "assertion_error"):  # keys of one or several sections contradict each other
         return f"{error['msg'].removeprefix('Value error, ').removeprefix('Assertion failed, ')}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,7 @@ def read_source(config: str | Path | None, env_id: Any, algorithm: Any) -> tuple
     except OSError as error:  # such as a name of 300 letters
         raise UserError(f"--config {shown(text)} cannot be read: {error.strerror}.") from None
     if text and is_folder:
-        is_run = (path / "config.yaml").is_file()
+        is_run = os.access(path / "config.yaml", os.R_OK)  # no error if the folder cannot be entered
         hint = f" such as {path / 'config.yaml'}, or resume the run with `a2c resume {typed(path)}`" if is_run else ""
         raise UserError(f"--config {text} is a folder; name a YAML file{hint}.")
     if text and path.is_symlink() and not path.exists():

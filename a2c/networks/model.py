@@ -300,8 +300,8 @@ class _Trunk:
             if min(x.shape[1:3]) < kernel:
                 raise UserError(
                     f"The images are too small for the model: a convolution of {kernel} x {kernel} meets "
-                    f"{x.shape[1]} x {x.shape[2]} pixels; raise env.screen_size if it is an Atari "
-                    "game, or set smaller model.conv_layers."
+                    f"{x.shape[1]} x {x.shape[2]} pixels; raise env.screen_size (Atari games), or set "
+                    "smaller model.conv_layers."
                 )
             x = self.relu(self.conv(x, filters, kernel, stride))
         return self.relu(self.dense(keras.layers.Flatten(dtype=self.dtype)(x), units))

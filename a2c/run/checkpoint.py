@@ -223,7 +223,7 @@ class Checkpoints:
         return lost
 
     def keep_settings(self, saved: Saved) -> None:
-        """Write a checkpoint that was restored again, with this session's settings (FREE_KEYS).
+        """Write the checkpoint that was restored again, with this session's settings; `best.npz` keeps the old ones.
 
         Raises:
             OSError: if it cannot be written; it is unchanged then.

@@ -251,7 +251,7 @@ class Run:
             )
 
     def open_files(self, stack: ExitStack, warn: Warn, saved: Saved | None) -> None:
-        """Save a new run, or new settings of a resumed one, in case it is killed; then open the files it writes."""
+        """Save a new run, or a resumed one's new settings, before it can be killed; then open its files."""
         with saving(self.run_dir, self.config):
             if saved is None:
                 self.checkpoints.save()

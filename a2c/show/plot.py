@@ -95,7 +95,7 @@ def save(figure: Figure, targets: Sequence[Path], *, below: Path | None = None) 
         below: the folder below which no link is followed; None if the user named the file.
 
     Raises:
-        UserError: if a file cannot be written; then none is.
+        UserError: if a file cannot be written; if a folder lies in the place of one, none is.
     """
     if folder := next(filter(os.path.isdir, targets), None):
         raise UserError(f"{folder} is a folder, and a picture goes there; name another place with --out.")

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import threading
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -133,6 +134,7 @@ def test_a_narrow_terminal_gets_fewer_columns_and_each_run_one_line(folder):
         console.print(_listing(listed, folder, width))
         lines = console.file.getvalue().splitlines()
         assert [len(lines), len(lines[0].split())] == [4, columns]
+        assert [line.split()[0] for line in lines[1:]] == [str(Path(run.run).relative_to(folder)) for run in listed]
 
 
 def test_asking_whether_a_run_is_under_way_keeps_nobody_from_starting(tmp_path):
