@@ -31,7 +31,7 @@ from a2c.messages import interval, number
 from a2c.quiet import fast
 from a2c.run.files import check_exists
 
-COLUMNS = {  # of `runs`, by the least width of the terminal in letters
+NAMES = {  # of the columns of `runs`, by the least width of the terminal in letters
     120: ("game", "algorithm", "seed", "steps", "%", "return", "best", "eval", "steps/s", "state", "changed"),
     80: ("game", "steps", "%", "return", "eval", "state"),
     0: ("steps", "return", "state"),
@@ -124,7 +124,7 @@ def _listing(listed: Sequence[Listed], folder: Path, width: int) -> Table:
     """A table; a narrow terminal gets fewer columns."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("run", overflow="fold", min_width=10)
-    names = next(names for least, names in COLUMNS.items() if width >= least)
+    names = next(names for least, names in NAMES.items() if width >= least)
     for name in names:
         table.add_column(name, justify="left" if name in ("game", "algorithm", "state") else "right", no_wrap=True)
     for cells in (_cells(run, folder) for run in listed):

@@ -58,11 +58,9 @@ def read_source(config: str | Path | None, env_id: Any, algorithm: Any) -> tuple
         is_run = os.access(path / "config.yaml", os.R_OK)  # no error if the folder cannot be entered
         hint = f" such as {path / 'config.yaml'}, or resume the run with `a2c resume {typed(path)}`" if is_run else ""
         raise UserError(f"--config {text} is a folder; name a YAML file{hint}.")
-    if text and path.is_symlink() and not path.exists():
-        raise UserError(f"--config {text} is a link that leads nowhere; name a YAML file.")
     if text and not is_file and path.exists():
         raise UserError(f"--config {text} is not a regular file; name a YAML file.")
-    if not is_file:
+    if not is_file and not path.is_symlink():  # a link that leads nowhere is told when it is read
         names = preset_names()
         raise UserError(
             f"There is no preset or file {shown(text)}; presets are {', '.join(names)}.{nearest(text, names)}"

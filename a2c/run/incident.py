@@ -67,25 +67,26 @@ class Incidents:
         what = f"Update {self.counters.updates:,} is not finite, first in {stage}, and was not applied"
         if update.gradient_steps:
             what += f" beyond its gradient step {update.gradient_steps:,}"
-        came = stage.endswith(("observations", "rewards")) or self._odd_numbers_came()
-        cure = "Mend the environment, which gave NaN or infinity" if came else "Try a smaller optimizer.learning_rate"
         if self.config.optimizer.on_nan == "stop":
             raise UserError(
-                f"{what}; its batch {_place(saved)}, and the last checkpoint is as it was. {cure}, or leave "
-                f"such updates out with `{self._resume} --on-nan skip`."
+                f"{what}; its batch {_place(saved)}, and the last checkpoint is as it was. {self._cure(stage)}, or "
+                f"leave such updates out with `{self._resume} --on-nan skip`."
             )
         if self.counters.skipped_in_a_row == SKIPPED_IN_A_ROW:
             raise UserError(
                 f"{what}, nor were the {SKIPPED_IN_A_ROW - 1} before it, so that nothing is being learned; their first "
-                f"batches are in {self.run_dir / 'incidents'}. {cure}, and start again."
+                f"batches are in {self.run_dir / 'incidents'}. {self._cure(stage)}, and start again."
             )
 
-    def _odd_numbers_came(self) -> bool:
-        """Whether the latest rollout of any worker has a reward or an observation that is not finite."""
+    def _cure(self, stage: str) -> str:
+        """What to do: it depends on whether the batch or the latest rollout of any worker had odd numbers of a game."""
         rollout = self.collector.latest
         facts = () if rollout is None else (rollout.rewards, rollout.observations, rollout.last_observations)
         odd = not all(np.isfinite(fact).all() for fact in facts)
-        return any(worker["odd"] for worker in self.replicas.gather({"odd": np.asarray(odd)}))
+        odd_in_any = any(worker["odd"] for worker in self.replicas.gather({"odd": np.asarray(odd)}))
+        if odd_in_any or stage.endswith(("observations", "rewards")):
+            return "Mend the environment, which gave NaN or infinity"
+        return "Try a smaller optimizer.learning_rate"
 
     def _joint(self, step: str, batch: Batch) -> tuple[Batch, str]:
         """The joint batch of all workers, and the first stage that is not finite in any of them."""

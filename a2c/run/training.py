@@ -255,9 +255,9 @@ class Run:
         with saving(self.run_dir, self.config):
             if saved is None:
                 self.checkpoints.save()
+            elif self.replicas.is_chief and saved.config != self.config:
+                self.checkpoints.keep_settings(saved)
             if self.replicas.is_chief:
-                if saved is not None and saved.config != self.config:
-                    self.checkpoints.keep_settings(saved)
                 write_config(self.run_dir, self.config, self.checkpoints.init_from)
                 self.writers = stack.enter_context(Writers(self.run_dir, self.config, self.counters, warn))
 
