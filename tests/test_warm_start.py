@@ -5,7 +5,7 @@ import pytest
 import yaml
 from conftest import small_config
 
-from a2c.config import UserError, load_config
+from a2c.config import UserError, changed, load_config
 from a2c.run.checkpoint import read_checkpoint, step_files
 from a2c.run.training import train
 from a2c.show.page import make_page
@@ -113,11 +113,16 @@ def test_the_same_command_resumes_and_says_so(run_cli, first, tmp_path):
     command = ("train", "--config", given, "--auto-resume", "--run-dir", "r")
     short = run_cli(*command, "--steps", "64", "--init-from", first, cwd=tmp_path)
     assert (short.returncode, short.stderr) == (0, "")
-    begun_at = (tmp_path / "r" / "checkpoints" / "step-000000000064.npz").read_bytes()
+    file = tmp_path / "r" / "checkpoints" / "step-000000000064.npz"
+    before = read_checkpoint(file)
     again = run_cli(*command, "--steps", "96", "--init-from", first, cwd=tmp_path)
     assert (again.returncode, again.stderr) == (0, "")
     assert again.stdout.splitlines()[0] == f"r resumes from its own checkpoint; {first} was used at its start."
-    assert (tmp_path / "r" / "checkpoints" / "step-000000000064.npz").read_bytes() == begun_at
+    after = read_checkpoint(file)  # all of it is as it was, but for the new number of steps
+    assert after.config == changed(before.config, {"total_env_steps": 96})
+    assert {**after.meta, "config": None} == {**before.meta, "config": None}
+    assert after.arrays.keys() == before.arrays.keys()
+    assert all(array.tobytes() == before.arrays[key].tobytes() for key, array in after.arrays.items())
     other = run_cli(*command, "--steps", "128", "--init-from", "gone", cwd=tmp_path)  # it is not needed any more
     assert other.returncode == 0
     assert other.stderr.startswith(f"a2c: r resumes from its own checkpoint; it started with {first}/checkpoints/step-")
