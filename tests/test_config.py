@@ -104,7 +104,7 @@ def test_a_wrong_value_is_blamed_on_the_file_only_if_it_stands_there(tmp_path):
     [
         ("enduro", {"env.id": "Enduro", "algorithm.noise_hold": 16}),
         ("beam_rider", {"env.id": "BeamRider", "algorithm.gamma": 0.999, "algorithm.entropy_coef": 0.005}),
-        ("breakout", {"env.id": "Breakout", "optimizer.schedule": "constant"}),
+        ("breakout", {"env.id": "Breakout", "optimizer.schedule": "cooldown"}),
         (
             "road_runner",
             {

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from a2c.config import OptimizerConfig
 from a2c.networks.optimizer import RMSPropTF1, build_optimizer
@@ -152,12 +153,32 @@ def test_the_linear_schedule_is_used_by_every_step_and_ends_at_zero(name):
     assert_close(run(optimizer, gradients()), wanted)
 
 
-@pytest.mark.parametrize("total_steps", [10, 1_000])
-def test_the_linear_schedule_at_its_landmarks(total_steps):
-    optimizer = build_optimizer(OptimizerConfig(schedule="linear"), total_steps=total_steps)
-    for steps, wanted in ((0, 7e-4), (total_steps // 2, 3.5e-4), (total_steps, 0.0), (2 * total_steps, 0.0)):
-        optimizer.iterations.assign(steps)
-        assert float(optimizer.learning_rate) == pytest.approx(wanted, rel=1e-5, abs=1e-12)
+@pytest.mark.parametrize("total_steps", [16, 1_000])
+@pytest.mark.parametrize(
+    ("schedule", "landmarks"),
+    [
+        ("linear", {0: 1, 0.5: 0.5, 0.75: 0.25, 1: 0, 2: 0}),
+        ("cooldown", {0: 1, 0.5: 1, 0.75: 1, 0.875: 0.5, 1: 0, 2: 0}),
+    ],
+)
+def test_the_schedules_at_their_landmarks(schedule, landmarks, total_steps):
+    optimizer = build_optimizer(OptimizerConfig(schedule=schedule), total_steps=total_steps)
+    for part, wanted in landmarks.items():
+        optimizer.iterations.assign(int(part * total_steps))
+        assert float(optimizer.learning_rate) == pytest.approx(7e-4 * wanted, rel=1e-5, abs=1e-12)
+
+
+@pytest.mark.usefixtures("exact_numerics")
+@pytest.mark.parametrize("schedule", ["linear", "cooldown"])
+def test_the_rates_of_a_schedule_have_the_same_bits_in_a_graph(schedule):
+    optimizer = build_optimizer(OptimizerConfig(schedule=schedule), total_steps=97)
+    graph = tf.function(lambda: tf.convert_to_tensor(optimizer.learning_rate))
+    rates = []
+    for step in range(98):
+        optimizer.iterations.assign(step)
+        rates.append(optimizer.learning_rate.numpy())
+        assert rates[-1].tobytes() == graph().numpy().tobytes(), step
+    assert len(set(rates)) > 20
 
 
 @pytest.mark.parametrize("name", ["rmsprop", "adam"])

@@ -23,7 +23,7 @@ from a2c.data.rollout import Array, Rollout
 from a2c.execution.compile import Compiled, Tap
 from a2c.execution.replicas import ALONE, Replicas
 from a2c.execution.runtime import parts_of, stream_seed
-from a2c.networks.optimizer import build_optimizer
+from a2c.networks.optimizer import COOLDOWN, build_optimizer
 
 SLOWER = 0.95  # factor by which a learning rate falls, or 1 / it by which it rises, in one update
 
@@ -115,7 +115,7 @@ class PPO(Algorithm):
         config, left = self.config, 1 - updates / self.total_updates  # 1 at the start, 0 after the last update
 
         def now(first: float, kind: str) -> float:
-            return first * left if kind == "linear" else first
+            return first * {"constant": 1.0, "linear": left, "cooldown": min(left / COOLDOWN, 1.0)}[kind]
 
         rate = now(self.optimizer_config.learning_rate, self.optimizer_config.schedule)
         if config.target_clip_fraction is not None:

@@ -143,8 +143,9 @@ class OptimizerConfig(Section):
     """RMSProp as TF1 had it, see optimizer.py [oa]; or Adam (Kingma and Ba 2015)."""
     learning_rate: Annotated[float, Field(gt=0, le=1000), NUMBER] = 7e-4
     """At the start of the run [zoo]."""
-    schedule: Literal["constant", "linear"] = "constant"
-    """Of the learning rate [zoo]; linear falls to 0 over the run [oa]."""
+    schedule: Literal["constant", "linear", "cooldown"] = "constant"
+    """Of the learning rate [zoo]; linear falls to 0 over the run [oa], cooldown over its last quarter (Hägele et al.
+    2024, arXiv 2405.18392)."""
     rho: Probability = 0.99
     """RMSProp's decay [zoo]."""
     beta_1: Annotated[float, Field(ge=0, lt=1), NUMBER] = 0.9

@@ -9,6 +9,8 @@ import tensorflow as tf
 
 from a2c.config import OptimizerConfig
 
+COOLDOWN = 0.25  # the part of a run in which the schedule of this name falls
+
 
 class RMSPropTF1(keras.optimizers.RMSprop):
     """RMSProp as in TensorFlow 1, and so in OpenAI's A2C.
@@ -53,6 +55,18 @@ class FusedAdam(keras.optimizers.Adam):
         )
 
 
+class Cooldown(keras.optimizers.schedules.LearningRateSchedule):
+    """A constant rate that falls linearly to 0 over the last quarter of `total_steps` (Hägele et al. 2024)."""
+
+    def __init__(self, learning_rate: float, total_steps: int) -> None:
+        self.learning_rate, self.total_steps = learning_rate, total_steps
+
+    def __call__(self, step: Any) -> tf.Tensor:
+        """The rate of a step, float32."""
+        left = 1 - tf.cast(step, tf.float32) / self.total_steps
+        return self.learning_rate * tf.clip_by_value(left / COOLDOWN, 0.0, 1.0)
+
+
 def _handle(variable: Any) -> tf.Tensor:
     """Of a Keras variable, or of a TensorFlow one."""
     return (variable.value if isinstance(variable, keras.Variable) else variable).handle
@@ -63,11 +77,13 @@ def build_optimizer(config: OptimizerConfig, *, total_steps: int) -> keras.optim
 
     Args:
         config: name and hyperparameters.
-        total_steps: of the optimizer, in the whole run; the linear schedule reaches 0 there.
+        total_steps: of the optimizer, in the whole run; a schedule that falls reaches 0 there.
     """
     learning_rate: Any = config.learning_rate
     if config.schedule == "linear":
         learning_rate = keras.optimizers.schedules.PolynomialDecay(config.learning_rate, total_steps, 0.0)
+    elif config.schedule == "cooldown":
+        learning_rate = Cooldown(config.learning_rate, total_steps)
     if config.name == "adam":
         return FusedAdam(learning_rate, beta_1=config.beta_1, beta_2=config.beta_2, epsilon=config.epsilon, name="adam")
     return RMSPropTF1(learning_rate, rho=config.rho, epsilon=config.epsilon)

@@ -105,16 +105,20 @@ def test_consecutive_updates_are_those_of_the_numpy_reference(estimator, clip, o
     assert moved > 100 * 2e-5  # so the tolerance is small against what was learned
 
 
-def test_the_learning_rate_reported_is_the_one_that_was_used():
-    """The linear schedule from inside `update`: 1, 3/4, 1/2, 1/4 of the rate, then 0 and the weights rest."""
-    config = OptimizerConfig(learning_rate=0.02, schedule="linear")
+@pytest.mark.parametrize(
+    ("schedule", "wanted"),
+    [("linear", [0.02, 0.015, 0.01, 0.005, 0.0]), ("cooldown", [0.02, 0.02, 0.02, 0.02, 0.0])],
+)
+def test_the_learning_rate_reported_is_the_one_that_was_used(schedule, wanted):
+    """The schedules from inside `update`, of four steps; then the rate is 0 and the weights rest."""
+    config = OptimizerConfig(learning_rate=0.02, schedule=schedule)
     a2c = mlp_a2c(algorithm_config(), build_optimizer(config, total_steps=4), max_grad_norm=0.5, mode="graph")
     rates, moved = [], []
     for step in range(5):
         before = weights_of(a2c.policy.model)
         rates.append(float(a2c.learn(make_trajectory(step))["learning_rate"]))
         moved.append(any(np.any(before[path] != weight) for path, weight in weights_of(a2c.policy.model).items()))
-    assert rates == pytest.approx([0.02, 0.015, 0.01, 0.005, 0.0], abs=1e-8)
+    assert rates == pytest.approx(wanted, abs=1e-8)
     assert moved == [True, True, True, True, False]
 
 

@@ -197,6 +197,13 @@ def test_rate_clip_range_and_entropy_term_fall_apart_from_each_other(falling):
     assert float(algorithm.entropy_coef) == pytest.approx(0.025 if falling == "entropy" else 0.05)
 
 
+@pytest.mark.parametrize(("update", "wanted"), [(0, 0.02), (12, 0.02), (14, 0.01), (15, 0.005)])
+def test_the_rate_cools_down_over_the_last_quarter_of_the_updates(update, wanted):
+    algorithm = ppo("eager", {**ADAM, "schedule": "cooldown"}, 16 * T * B)
+    rate = float(algorithm.update(collected(algorithm, 0), update).metrics["learning_rate"])
+    assert rate == pytest.approx(wanted)
+
+
 def test_the_rate_falls_after_updates_that_clip_too_much_and_rises_again_up_to_its_schedule():
     algorithm = ppo(optimizer={**ADAM, "schedule": "linear"}, total_env_steps=30 * T * B, target_clip_fraction=0.4)
     factors = [1.0]
