@@ -17,6 +17,7 @@ from a2c.analysis.request import Request
 from a2c.analysis.targets import ALGORITHMS, CONFIGURATIONS, kind_of
 from a2c.cli import main
 from a2c.config import UserError, build_config, load_config
+from a2c.run.checkpoint import step_file
 from a2c.run.training import train
 
 TINY = {
@@ -276,7 +277,10 @@ def test_a_stopped_comparison_resumes_with_what_is_missing(tmp_path, run_cli, nu
     assert stopped.returncode == 128 + number
     assert "Stopped. The same command continues with what is missing." in stopped.stdout
     before = (runs / "graph-fast-s0/metrics.jsonl").read_bytes()
-    assert 0 < steps_done(runs / "graph-fast-s0") < 4000
+    done = steps_done(runs / "graph-fast-s0")
+    assert 0 < done < 4000
+    log = tmp_path / "out/logs/graph-fast-s0.log"
+    assert step_file(runs / "graph-fast-s0/checkpoints", done).exists(), log.read_text()
     eager = (runs / "eager-s0/metrics.jsonl").stat().st_mtime_ns
     result = run_cli("compare", *catch, *quick, cwd=tmp_path)
     assert (result.returncode, result.stderr) == (0, "")
