@@ -114,6 +114,29 @@ def test_tensorflow_heeds_what_is_asked_of_onednn(asked, on):
     assert ("oneDNN custom operations are on" in done.stderr) == on
 
 
+SIGNALLED = """
+import signal
+import tensorflow as tf
+from a2c.config import RuntimeConfig
+from a2c.execution.runtime import setup
+
+setup(RuntimeConfig(threads=1))
+came = []
+signal.signal(signal.SIGALRM, lambda *_: came.append(1))
+signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+matrix = tf.ones((256, 256))
+while len(came) < 2000:
+    tf.matmul(matrix, matrix)
+"""
+
+
+@pytest.mark.integration
+def test_signals_that_come_in_a_matrix_product_do_no_harm():
+    """Without a stack of their own the process aborts, on a processor with AVX2."""
+    ended = subprocess.run([sys.executable, "-c", SIGNALLED], capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 0, ended.stderr
+
+
 def test_a_gpu_is_another_machine(a_gpu):
     assert machine(1).endswith(", parts 1, GPU")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
@@ -33,6 +34,7 @@ def setup(config: RuntimeConfig, *, parts: int = 1, warn: Callable[[str], None] 
         UserError: if numerics is `exact` on a GPU, Keras has other settings than `a2c` needs, or TensorFlow has started
             with another number of threads than configured (0 allows any number).
     """
+    signals_on_a_stack_of_their_own()
     if faults := keras_faults():
         raise UserError(f"Keras cannot be used as it is set: {faults[0]}; mend ~/.keras/keras.json.")
     if config.numerics == "exact" and sees_gpu():
@@ -60,6 +62,17 @@ def setup(config: RuntimeConfig, *, parts: int = 1, warn: Callable[[str], None] 
         tf.config.threading.set_inter_op_parallelism_threads(parts)
     rewrite = not is_exact(config)
     tf.config.optimizer.set_experimental_options(dict.fromkeys(INEXACT_PASSES, rewrite))
+
+
+def signals_on_a_stack_of_their_own() -> None:
+    """Let signals that come to this thread be handled on a stack of their own, as faulthandler does.
+
+    oneDNN's matrix products move the stack pointer to the heap: what the system stores there for a handler overwrites
+    other data, and the process aborts ("corrupted size vs. prev_size").
+    """
+    if not faulthandler.is_enabled():
+        with suppress(ValueError):  # standard error is closed
+            faulthandler.enable(2)
 
 
 def _threads(number: int) -> str:
