@@ -23,7 +23,7 @@ FEWEST_ENVS = 4  # per part: with 4 each on two cores `pong` makes 1.4 to 1.9 ti
 
 
 def setup(config: RuntimeConfig, *, parts: int = 1, warn: Callable[[str], None] | None = None) -> None:
-    """Apply threads and numerics to this process. Call it before anything is traced.
+    """Apply threads and numerics to this process. Call it in the main thread, before anything is traced.
 
     Args:
         config: the settings to apply.
@@ -34,7 +34,7 @@ def setup(config: RuntimeConfig, *, parts: int = 1, warn: Callable[[str], None] 
         UserError: if numerics is `exact` on a GPU, Keras has other settings than `a2c` needs, or TensorFlow has started
             with another number of threads than configured (0 allows any number).
     """
-    signals_on_a_stack_of_their_own()
+    _give_signals_a_stack()
     if faults := keras_faults():
         raise UserError(f"Keras cannot be used as it is set: {faults[0]}; mend ~/.keras/keras.json.")
     if config.numerics == "exact" and sees_gpu():
@@ -64,7 +64,7 @@ def setup(config: RuntimeConfig, *, parts: int = 1, warn: Callable[[str], None] 
     tf.config.optimizer.set_experimental_options(dict.fromkeys(INEXACT_PASSES, rewrite))
 
 
-def signals_on_a_stack_of_their_own() -> None:
+def _give_signals_a_stack() -> None:
     """Let signals that come to this thread be handled on a stack of their own, as faulthandler does.
 
     oneDNN's matrix products move the stack pointer to the heap: what the system stores there for a handler overwrites
