@@ -127,6 +127,7 @@ signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
 matrix = tf.ones((256, 256))
 while len(came) < 2000:
     tf.matmul(matrix, matrix)
+signal.setitimer(signal.ITIMER_REAL, 0)
 """
 
 
