@@ -18,12 +18,13 @@ def quietly(module: str) -> Any:
     """Import a module that imports TensorFlow, without its C++ start-up messages on stderr.
 
     Raises:
-        UserError: if Keras is set to another backend.
+        UserError: if Keras is set to another backend, or so that TensorFlow cannot be imported.
     """
     if module in sys.modules:
         return sys.modules[module]
     _check_backend()
     with _silenced_stderr():
+        _import_tensorflow()
         return import_module(module)
 
 
@@ -34,7 +35,7 @@ def fast(module: str) -> Any:
     _check_backend()
     with _silenced_stderr(), _without_collections():
         with _hidden("matplotlib", "pandas", "scipy"):  # Keras imports what it finds
-            import_module("tensorflow")
+            _import_tensorflow()
         return import_module(module)
 
 
@@ -42,6 +43,13 @@ def _check_backend() -> None:
     """Check that Keras will be TensorFlow's: with another backend the import fails, or the networks do."""
     if (backend := os.environ.get("KERAS_BACKEND", "tensorflow")) != "tensorflow":
         raise UserError(f"KERAS_BACKEND={backend} is set, and a2c needs TensorFlow's Keras; unset it.")
+
+
+def _import_tensorflow() -> None:
+    try:
+        import_module("tensorflow")
+    except AssertionError:  # it asserts what the file says
+        raise UserError("TensorFlow cannot be imported with the settings in ~/.keras/keras.json; mend it.") from None
 
 
 @contextlib.contextmanager

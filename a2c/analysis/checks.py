@@ -263,7 +263,8 @@ def check_tensorflow() -> Iterator[Finding]:
         except (Exception, SystemExit) as error:  # a broken package may raise anything
             found = f"cannot be imported from {spec.origin if spec else 'anywhere'}: {told(error)}"
             again = f"pip install --force-reinstall {name}; if that is not the installed one, look at PYTHONPATH"
-            remedy = again if os.environ["KERAS_BACKEND"] == "tensorflow" else KERAS_REMEDY
+            of_keras = os.environ["KERAS_BACKEND"] != "tensorflow" or isinstance(error, AssertionError)  # see `quiet`
+            remedy = KERAS_REMEDY if of_keras else again
             yield Finding(name, "problem", found, remedy)
             return
     import keras
