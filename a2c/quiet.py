@@ -22,7 +22,6 @@ def quietly(module: str) -> Any:
     """
     if module in sys.modules:
         return sys.modules[module]
-    _check_backend()
     with _silenced_stderr():
         _import_tensorflow()
         return import_module(module)
@@ -32,20 +31,16 @@ def fast(module: str) -> Any:
     """`quietly`, in two thirds of the time, for a process that is ours: objects are frozen, and Keras cannot draw."""
     if module in sys.modules:
         return sys.modules[module]
-    _check_backend()
     with _silenced_stderr(), _without_collections():
         with _hidden("matplotlib", "pandas", "scipy"):  # Keras imports what it finds
             _import_tensorflow()
         return import_module(module)
 
 
-def _check_backend() -> None:
-    """Check that Keras will be TensorFlow's: with another backend the import fails, or the networks do."""
+def _import_tensorflow() -> None:
+    """Check first that Keras will be TensorFlow's: with another backend the import fails, or the networks do."""
     if (backend := os.environ.get("KERAS_BACKEND", "tensorflow")) != "tensorflow":
         raise UserError(f"KERAS_BACKEND={backend} is set, and a2c needs TensorFlow's Keras; unset it.")
-
-
-def _import_tensorflow() -> None:
     try:
         import_module("tensorflow")
     except AssertionError:  # it asserts what the file says

@@ -146,13 +146,13 @@ def test_a_broken_emulator(tmp_path, monkeypatch):
         (
             "tensorflow",
             '{"image_data_format": "channels_first"}',
-            "its image_data_format is",
+            "its image_data_format is channels_first, and a2c needs channels_last",
             "and a2c needs channels_last",
         ),
         (
             "tensorflow",
             '{"floatx": "float99"}',
-            "cannot be imported",
+            "__init__.py: AssertionError",
             "TensorFlow cannot be imported with the settings in",
         ),
     ],
