@@ -34,7 +34,7 @@ from a2c.execution.runtime import parts_of, stream_seed
 from a2c.networks.optimizer import build_optimizer
 
 
-class PolicyBatch(NamedTuple):
+class ObservationBatch(NamedTuple):
     """The batch of a gradient step of the policy."""
 
     observations: Array  # [1, N, *obs]
@@ -82,7 +82,7 @@ class SAC(Algorithm):
         }
         losses: dict[str, tuple[LossFunction, Any]] = {
             "critics": (self._critic_loss, batch),
-            "policy": (self._policy_loss, PolicyBatch(batch.observations)),
+            "policy": (self._policy_loss, ObservationBatch(batch.observations)),
             "temperature": (self._temperature_loss, TemperatureBatch(tf.TensorSpec((1, 1), tf.float32))),
         }
         mode, limit = config.runtime.mode, config.optimizer.max_grad_norm
@@ -112,7 +112,7 @@ class SAC(Algorithm):
         for samples in drawn(self.memory, self.config, seed=self.sample_seed, updates=updates):
             batch = transitions(samples, self.objective)
             yield "critics", batch
-            metrics = yield "policy", PolicyBatch(batch.observations)
+            metrics = yield "policy", ObservationBatch(batch.observations)
             metrics["policy_grad_norm"] = metrics.pop("grad_norm")
             mean = np.reshape(metrics["entropy"], (1, 1))
             del (yield "temperature", TemperatureBatch(mean))["grad_norm"]  # the critics' is reported
@@ -142,7 +142,7 @@ class SAC(Algorithm):
         parts = {"critic_loss": loss, "q_value": tf.reduce_mean(chosen[0])}
         return Fit(loss, parts, moments(targets - chosen[0]), moments(targets))
 
-    def _policy_loss(self, batch: PolicyBatch, tap: Tap, pool: Pool) -> Fit:
+    def _policy_loss(self, batch: ObservationBatch, tap: Tap, pool: Pool) -> Fit:
         observations = tap("observations", batch.observations[0])
         logits, values = by_parts(self.policy.model, observations, self.parts)
         smaller = tf.stop_gradient(self._smaller(self.critics, observations))
