@@ -387,7 +387,8 @@ zoo's are the evaluations of rl-zoo3's own trainings, one run each, averaged ove
 (`benchmarks/zoo_curves.csv` names the source)."""
 COUNTS = """\
 These counts are a description, with no interval: so few runs are no test. The presets were chosen on
-these games, with seed 0 among the seeds looked at, while each of the zoo's algorithms has one setting for all games."""
+these games, with seed 0 among the seeds looked at, while each of the zoo's algorithms has one setting for all games.
+Other seeds can score far less: with seed 1 PPO had 187 on Breakout, in training ([experiments](experiments.md))."""
 SPEED = """\
 A run takes at most {minutes} minutes of training on two cores; its start and its evaluations are not counted. Runs made
 on one core are counted {times} times as fast there, as one of Qbert was."""
