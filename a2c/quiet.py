@@ -44,7 +44,12 @@ def _import_tensorflow() -> None:
     try:
         import_module("tensorflow")
     except AssertionError:  # it asserts what the file says
-        raise UserError("TensorFlow cannot be imported with the settings in ~/.keras/keras.json; mend it.") from None
+        raise UserError(f"TensorFlow cannot be imported with the settings in {keras_file()}; mend it.") from None
+
+
+def keras_file() -> Path:
+    """The file from which Keras reads its settings."""
+    return Path(os.environ.get("KERAS_HOME", "~/.keras"), "keras.json")
 
 
 @contextlib.contextmanager

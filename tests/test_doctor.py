@@ -147,13 +147,13 @@ def test_a_broken_emulator(tmp_path, monkeypatch):
             "tensorflow",
             '{"image_data_format": "channels_first"}',
             "its image_data_format is channels_first, and a2c needs channels_last",
-            "and a2c needs channels_last",
+            "and a2c needs channels_last; mend {home}/keras.json.",
         ),
         (
             "tensorflow",
             '{"floatx": "float99"}',
             "__init__.py: AssertionError",
-            "TensorFlow cannot be imported with the settings in",
+            "TensorFlow cannot be imported with the settings in {home}/keras.json; mend it.",
         ),
     ],
 )
@@ -165,12 +165,12 @@ def test_settings_of_keras_are_found_and_end_other_commands(backend, settings, f
     broken = [finding for finding in findings if finding.status == "problem"]
     assert len(broken) == 1
     assert found in broken[0].found
-    assert "unset KERAS_BACKEND" in broken[0].advice
+    assert broken[0].advice == f"unset KERAS_BACKEND, and mend {tmp_path}/keras.json"
     assert find(findings, "training").status == "note"
     command = [sys.executable, "-m", "a2c", "train", "--env", "Catch", "--run-dir", tmp_path / "run", "--quiet"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (2, "", 1)
-    assert said in ended.stderr
+    assert said.format(home=tmp_path) in ended.stderr
     assert not (tmp_path / "run").exists()
 
 

@@ -23,6 +23,7 @@ from a2c.algorithms.sections import SECTIONS
 from a2c.config import Config, EnvConfig, load_config
 from a2c.execution import machine
 from a2c.execution.memory import physical_memory
+from a2c.quiet import keras_file
 from a2c.run.files import try_writing
 
 Status = Literal["ok", "note", "problem"]
@@ -38,7 +39,6 @@ CLASHES = (
     ("opencv-python-headless", "opencv-contrib-python"),
 )
 BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16", "bf16"})  # the last is ARM's
-KERAS_REMEDY = "unset KERAS_BACKEND, and mend ~/.keras/keras.json"
 REPORT = "report it with what `a2c doctor --json` prints"
 
 
@@ -256,6 +256,7 @@ def check_emulator() -> Iterator[Finding]:
 
 def check_tensorflow() -> Iterator[Finding]:
     """Check that TensorFlow and Keras can be imported, the settings of Keras, and the GPUs."""
+    remedy = f"unset KERAS_BACKEND, and mend {keras_file()}"
     for name in ("tensorflow", "keras"):
         spec = find_spec(name)
         try:
@@ -264,8 +265,7 @@ def check_tensorflow() -> Iterator[Finding]:
             found = f"cannot be imported from {spec.origin if spec else 'anywhere'}: {told(error)}"
             again = f"pip install --force-reinstall {name}; if that is not the installed one, look at PYTHONPATH"
             of_keras = os.environ["KERAS_BACKEND"] != "tensorflow" or isinstance(error, AssertionError)  # see `quiet`
-            remedy = KERAS_REMEDY if of_keras else again
-            yield Finding(name, "problem", found, remedy)
+            yield Finding(name, "problem", found, remedy if of_keras else again)
             return
     import keras
     import tensorflow as tf
@@ -274,7 +274,7 @@ def check_tensorflow() -> Iterator[Finding]:
 
     yield Finding("tensorflow", "ok", f"{tf.__version__} and Keras {keras.__version__} can be imported")
     for fault in keras_faults():
-        yield Finding("keras", "problem", fault, KERAS_REMEDY)
+        yield Finding("keras", "problem", fault, remedy)
     yield _gpus(len(tf.config.list_physical_devices("GPU")))
 
 

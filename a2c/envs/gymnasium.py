@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from typing import Any
 
 import ale_py
@@ -55,7 +55,9 @@ class ScalarEnvs:
     ) -> None:
         self._name = name
         self._started = False
-        self._envs = [make() for _ in range(num_envs)]
+        with ExitStack() as made:  # if one cannot be made, those before it are closed
+            self._envs = [made.enter_context(closing(make())) for _ in range(num_envs)]
+            made.pop_all()
         self.frames_per_second = frames_per_second or float(self._envs[0].metadata.get("render_fps") or FPS)
         space, actions = self._envs[0].observation_space, self._envs[0].action_space
         assert isinstance(space, Box) and isinstance(actions, Discrete)

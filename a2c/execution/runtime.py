@@ -14,6 +14,7 @@ import tensorflow as tf
 from a2c.config import Config, RuntimeConfig, UserError
 from a2c.envs import is_native
 from a2c.execution.machine import allowed_cores, onednn_is_off, processor, processor_features
+from a2c.quiet import keras_file
 
 # Grappler passes that change the last bits of a graph's results compared with eager execution. The networks need the
 # first two off (the second for tanh, and for everything in bfloat16), losses that divide by a constant the third.
@@ -36,7 +37,7 @@ def setup(config: RuntimeConfig, *, parts: int = 1, warn: Callable[[str], None] 
     """
     _give_signals_a_stack()
     if faults := keras_faults():
-        raise UserError(f"Keras cannot be used as it is set: {faults[0]}; mend ~/.keras/keras.json.")
+        raise UserError(f"Keras cannot be used as it is set: {faults[0]}; mend {keras_file()}.")
     if config.numerics == "exact" and sees_gpu():
         raise UserError(
             "runtime.numerics=exact holds on CPUs only, since the order in which GPU kernels add was never measured; "

@@ -11,6 +11,7 @@ import pytest
 
 from a2c.config import EnvConfig, UserError
 from a2c.envs import VecEnv, check_env, make_vec_env
+from a2c.envs.gymnasium import ScalarEnvs
 
 MODULE = '''
 import gymnasium as gym
@@ -126,6 +127,22 @@ def test_an_environment_that_cannot_be_played_is_refused_in_one_sentence(
     with pytest.raises(UserError) as caught:
         make(env_id)
     assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_environments_made_before_one_that_cannot_be_made_are_closed(monkeypatch) -> None:
+    made: list[gym.Env] = []
+    closed: list[gym.Env] = []
+
+    def make_two() -> gym.Env:
+        if len(made) == 2:
+            raise UserError("no third one")
+        made.append(gym.make("CartPole-v1"))
+        monkeypatch.setattr(made[-1], "close", lambda env=made[-1]: closed.append(env))
+        return made[-1]
+
+    with pytest.raises(UserError, match="no third one"):
+        ScalarEnvs(make_two, 3, frames_per_step=1, name="CartPole-v1")
+    assert len(made) == 2 and closed == made[::-1]
 
 
 def run(code: str) -> str:
