@@ -20,7 +20,8 @@ from a2c.types import NUMBER, Probability
 class Munchausen(DQN):
     """The reward of an action also has alpha tau log pi(a | s), and the next value is soft (equation 4).
 
-    pi is the softmax of the target network's Q / tau. With `n_step` > 1 the first reward alone has the bonus.
+    pi is the softmax of the target network's Q / tau. With `n_step` > 1 the first reward alone has the bonus. `double`,
+    which DQN's presets set, has no effect.
     """
 
     class Section(DQNSection):

@@ -84,6 +84,10 @@ print(json.dumps(ended))
     assert ended.keys() == {*QUICK, *NO_GAME, *NOWHERE, *NOT_THERE}
 
 
+def test_help_names_the_algorithms(run_cli):
+    assert "(A2C, PPO, A3C, TRPO, DQN, SAC)" in " ".join(run_cli("--help").stdout.split())
+
+
 def test_help_names_the_stable_flags(run_cli):
     words = set(run_cli("train", "--help").stdout.replace(",", " ").split())
     for flag in "--config --env --steps --seed --run-dir --eager --mode --set --resume --quiet".split():

@@ -82,7 +82,8 @@ def minibatches(
     """The rows [n, B] of each minibatch of all epochs: a function of the seed and the update only.
 
     Each environment is shuffled separately. So a minibatch has equally many rows of each, and N workers make the same
-    minibatches as one process with all their environments.
+    minibatches as one process with all their environments. Of an array [T, B, ...] they are
+    `array[rows, np.arange(B)]`.
 
     Args:
         shape: [T, B] of the rollout.

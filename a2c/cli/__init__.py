@@ -21,7 +21,7 @@ from a2c.cli import examining, judging, showing, training, tuning
 from a2c.cli.console import TerminatedError, drop_output, fail, out
 from a2c.config import UserError, nearest_key, shown
 
-_NAMES = [section.TITLE.partition(",")[0] for section in SECTIONS.values()]
+_NAMES = [name.upper() for name in SECTIONS]
 app = typer.Typer(
     help=f"Train, evaluate and compare reinforcement-learning agents ({', '.join(_NAMES)}) on Atari games.",
     no_args_is_help=True,

@@ -32,7 +32,8 @@ MOST_COLUMNS = len(RUN_COLUMNS) + 20  # of metrics, each of which is a panel; be
 LONGEST_NAME = 80  # of a column
 MOST_COUNTED = 1_000  # quantities that are left out
 MOST_SETTINGS = 20  # of a protocol; ours has at most 16
-METRICS = {metric.name: metric for section in SECTIONS.values() for metric in section.METRICS}
+# A2C's labels, the most general, win: those of an algorithm outside of this repository are not known here.
+METRICS = {metric.name: metric for section in reversed(SECTIONS.values()) for metric in section.METRICS}
 
 
 @dataclass(frozen=True)

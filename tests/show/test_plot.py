@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from matplotlib.colors import to_hex
 from run_folders import evaluation, make_run
 
@@ -209,6 +210,15 @@ def test_games_with_other_quantities_have_a_row_each_and_a_column_for_each_quant
     assert all(len(places) == 1 for places in columns.values())
 
 
+def test_known_metrics_of_an_unknown_algorithm_have_the_labels_of_a2c(tmp_path):
+    run = make_run(tmp_path / "r", RISE)
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    (run / "config.yaml").write_text(yaml.safe_dump(config | {"algorithm": {"name": "mine:Mine"}}))
+    panels = make_panels(read_runs([run]), "losses", "steps", 0)
+    labels = {metric.name: metric.label for metric in A2CSection.METRICS if metric.plotted}
+    assert {panel.quantity: panel.label for panel in panels} == labels
+
+
 # --- how it is drawn --------------------------------------------------------------------------------------------------
 
 
@@ -340,8 +350,7 @@ def test_invented_quantities_are_drawn_up_to_a_number_and_the_rest_told(tmp_path
     named = MOST_COLUMNS - len(RUN_COLUMNS)
     assert told == [f"{run / 'metrics.jsonl'}: it names more quantities than are drawn; left out: {91 - named}."]
     drawn = {panel.quantity for panel in make_panels(runs, "losses", "steps", 0)}
-    plotted = METRICS | {metric.name: metric for metric in A2CSection.METRICS}
-    assert {f"mine_{i}" for i in range(named)} | {name for name in plotted if plotted[name].plotted} == drawn
+    assert {f"mine_{i}" for i in range(named)} | {name for name in METRICS if METRICS[name].plotted} == drawn
 
 
 def test_how_many_quantities_are_left_out_is_not_counted_for_ever(tmp_path):
