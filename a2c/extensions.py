@@ -132,14 +132,14 @@ def import_named(module: str) -> ModuleType:
 
 
 @contextmanager
-def as_user_error(failure: str) -> Iterator[None]:
-    """Make whatever a user's code raises a UserError: `failure`, what was raised, and where."""
+def as_user_error(failure: str, kind: type[UserError] = UserError) -> Iterator[None]:
+    """Make whatever a user's code raises an error of this kind: `failure`, what was raised, and where."""
     try:
         yield
     except UserError:
         raise
-    except Exception as error:  # a user's code may raise anything
-        raise UserError(f"{failure}: {described(error)}.") from error
+    except (Exception, SystemExit) as error:  # a user's code may raise anything
+        raise kind(f"{failure}: {described(error)}.") from error
 
 
 def described(error: BaseException) -> str:

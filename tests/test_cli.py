@@ -84,6 +84,13 @@ print(json.dumps(ended))
     assert ended.keys() == {*QUICK, *NO_GAME, *NOWHERE, *NOT_THERE}
 
 
+def test_spaces_in_a_path_stay_in_a_sentence(run_cli, tmp_path):
+    (tmp_path / "a  b").mkdir()
+    (tmp_path / "a  b" / "mine.txt").touch()
+    ended = run_cli("train", "--env", "Catch", "--run-dir", "a  b", cwd=tmp_path)
+    assert (ended.returncode, ended.stderr[:32]) == (2, "a2c: a  b holds other files; name")
+
+
 def test_help_names_the_algorithms(run_cli):
     assert "(A2C, PPO, A3C, TRPO, DQN, SAC)" in " ".join(run_cli("--help").stdout.split())
 
@@ -152,6 +159,8 @@ def test_steps_may_be_written_as_people_write_them(text, steps):
         (["train", "--seed"], "requires an argument; see `a2c"),
         (["train", "--env", "Catch", "--seeds", "2", "--seed", str(2**63 - 1)], f"seed={2**63} is not allowed"),
         (["compare", "a2c", "ppo", "--threshold", "nan"], "it should be a finite number"),
+        (["tune", "--env", "Catch", "--minutes", "nan"], "it should be a finite number"),
+        (["tune", "--env", "Catch", "--minutes", "-1"], "'-1' is not allowed: it should be 0 or more"),
         (["watch", "runs", "--out", "x.gif", "--json", "x.gif"], "name two files"),
         (["plot", "runs", "--out", "x.png", "--json", "x.png"], "name two files"),
         (["plot", "runs", "--out", "x.png", "--json", "/proc/self/cwd/x.png"], "name two files"),

@@ -253,6 +253,24 @@ def test_one_that_cannot_be_started_again_is_the_users_mistake(run_dir, monkeypa
         train(config.model_copy(update={"total_env_steps": 128}), run_dir, resume=True)
 
 
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [(lambda *_: 1 / 0, "ZeroDivisionError: division by zero"), (lambda *_: sys.exit(0), "SystemExit: 0")],
+)
+def test_one_that_fails_in_an_evaluation_is_told_in_a_sentence(run_dir, monkeypatch, step, said):
+    train(sick_config("none", total_env_steps=64), run_dir)
+    monkeypatch.setattr(Sick, "step", step)
+    with pytest.raises(CrashError, match=rf"^The environment env\.id=SickNone-v0 failed: {said} \(test_faults\.py"):
+        evaluate(run_dir, episodes=1)
+
+
+def test_scores_that_are_not_finite_are_no_result(run_dir, monkeypatch):
+    train(sick_config("none", total_env_steps=64), run_dir)
+    monkeypatch.setattr(Sick, "step", lambda self, action: (self._look(), np.inf, True, False, {}))
+    with pytest.raises(UserError, match="Scores of SickNone-v0 are NaN or infinite, as its rewards are"):
+        evaluate(run_dir, episodes=2)
+
+
 def test_what_is_said_of_a_folder_that_is_gone_or_begins_with_a_dash_can_be_done(tmp_path):
     gone = tmp_path / "gone"
     with (

@@ -6,23 +6,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from a2c.analysis.arms import Arm, last_record, plan_runs, train_planned
+from a2c.analysis.arms import Arm, last_record, plan_runs, steps_done, train_planned
 from a2c.analysis.jobs import Place
 from a2c.analysis.results import difference
 from a2c.config import Config, UserError, dotted, dump_config, read_config_file
 from a2c.run.files import make_folder
 from a2c.run.folder import FREE_KEYS
+from a2c.run.logs import as_float
 from a2c.run.view import View
 
 
 @dataclass(frozen=True)
 class SeedResult:
-    """The end of a run: its last line of metrics."""
+    """The end of a run: its last line of metrics. NaN if a number is missing there."""
 
     seed: int
     run_dir: Path
     env_steps: int
-    episode_return_mean: float | None  # of the last 100 training games
+    episode_return_mean: float  # of the last 100 training games
     seconds: float
 
 
@@ -62,4 +63,5 @@ def _fixed(values: dict[str, Any]) -> dict[str, Any]:
 
 def _result(seed: int, run_dir: Path) -> SeedResult:
     last = last_record(run_dir)
-    return SeedResult(seed, run_dir, last["env_steps"], last["episode_return_mean"], last["seconds"])
+    score, seconds = as_float(last.get("episode_return_mean")), as_float(last.get("seconds"))
+    return SeedResult(seed, run_dir, steps_done(run_dir), score, seconds)

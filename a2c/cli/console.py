@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,7 +45,7 @@ err = Terminal(stderr=True, highlight=False, emoji=False)
 
 def fail(sentence: str, code: int = 2) -> None:
     """Print one sentence on stderr and exit."""
-    warn(" ".join(sentence.split()))
+    warn(re.sub(r"\s*\n\s*", " ", sentence.strip()))  # the spaces in a path stay
     sys.exit(code)
 
 

@@ -65,6 +65,14 @@ def score(text: str | float) -> float:
     return number
 
 
+def duration(text: str | float) -> float:
+    """Parse a finite number that is not negative."""
+    number = score(text)
+    if number < 0:
+        raise typer.BadParameter(f"{shown(text)} is not allowed: it should be 0 or more")
+    return number
+
+
 def steps_option(help_: str) -> Any:
     """The option --steps."""
     return typer.Option("--steps", parser=number_of_steps, metavar="N", help=help_)

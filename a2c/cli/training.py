@@ -176,8 +176,8 @@ def _train_seeds(
     for heading in ("steps", "return (last 100 games)", "minutes"):
         table.add_column(heading, justify="right")
     for result in results:
-        score = number(result.episode_return_mean)
-        table.add_row(str(result.seed), f"{result.env_steps:,}", score, f"{result.seconds / 60:.1f}")
+        score, minutes = number(result.episode_return_mean), number(result.seconds / 60, ".1f")
+        table.add_row(str(result.seed), f"{result.env_steps:,}", score, minutes)
     out.print(table)
     runs = typed(folder / "runs")
     say(f"Saved in {runs}. Play whole games with each of them, and draw them as one curve:")

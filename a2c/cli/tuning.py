@@ -19,6 +19,7 @@ from a2c.cli.options import (
     RayCluster,
     Steps,
     check_env,
+    duration,
 )
 from a2c.cli.places import place_of
 from a2c.config import Config, changed, load_config
@@ -37,7 +38,8 @@ def tune(
     steps: Steps = None,
     trials: Annotated[int, typer.Option(min=2, max=9999, help="Settings to try in all.")] = 20,
     minutes: Annotated[
-        float | None, typer.Option(min=0, help="Start no new trial after so many. Default: no limit.")
+        float | None,
+        typer.Option(parser=duration, metavar="FLOAT", help="Start no new trial after so many. Default: no limit."),
     ] = None,
     space: Annotated[
         Path | None, typer.Option(metavar="FILE", help="YAML of keys to vary. Default: the algorithm's own.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from typing import Any
 
 import ale_py
@@ -16,7 +16,7 @@ from gymnasium.wrappers import AtariPreprocessing, FlattenObservation, FrameStac
 
 import a2c.envs.toy  # noqa: F401 (registers the toys)
 from a2c.config import EnvConfig, UserError, env_slug, nearest
-from a2c.envs.vector import Outcome
+from a2c.envs.vector import EnvCrashError, Outcome
 from a2c.envs.wrappers import FIRE, AtariStart, Env, Filmed, FireOnLifeLoss, meanings, wrapped
 from a2c.extensions import as_user_error, described, import_named
 from a2c.games import TOYS, Game, atari_game, game_names
@@ -33,8 +33,7 @@ ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # otherwise the emul
 class ScalarEnvs:
     """A `Simulator` of B Gymnasium environments with Box observations and Discrete actions, stepped one by one.
 
-    Errors of their code in the first reset become a `UserError`. Later errors are raised unchanged: a run is under way
-    then, and it keeps what is needed to repeat them.
+    Errors of their code in the first reset become a `UserError`, later ones an `EnvCrashError`.
 
     Args:
         make: makes one of them.
@@ -58,7 +57,7 @@ class ScalarEnvs:
         with ExitStack() as made:  # if one cannot be made, those before it are closed
             self._envs = [made.enter_context(closing(make())) for _ in range(num_envs)]
             made.pop_all()
-        self.frames_per_second = frames_per_second or float(self._envs[0].metadata.get("render_fps") or FPS)
+        self.frames_per_second = frames_per_second or _display_rate(self._envs[0].metadata.get("render_fps"))
         space, actions = self._envs[0].observation_space, self._envs[0].action_space
         assert isinstance(space, Box) and isinstance(actions, Discrete)
         self.num_envs = num_envs
@@ -74,8 +73,7 @@ class ScalarEnvs:
     def reset(self, mask: np.ndarray, seeds: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         """See `Simulator`."""
         indices = np.flatnonzero(mask).tolist()
-        told = as_user_error(f"The environment env.id={self._name} cannot be started")
-        with nullcontext() if self._started else told:
+        with self._told():
             for index, seed in zip(indices, [None] * len(indices) if seeds is None else seeds.tolist(), strict=True):
                 observation, info = self._envs[index].reset(seed=seed)
                 self._store(index, observation, info)
@@ -90,12 +88,13 @@ class ScalarEnvs:
         """See `Simulator`."""
         rewards = np.zeros(self.num_envs, np.float64)
         terminated, truncated = np.zeros((2, self.num_envs), np.bool_)
-        for index, action in enumerate((actions + self._first_action).tolist()):
-            observation, reward, terminal, timed_out, info = self._envs[index].step(action)
-            self._store(index, observation, info)
-            rewards[index] = float(reward)  # NumPy would turn None into NaN
-            terminated[index], truncated[index] = terminal, timed_out and not terminal
-        scores = np.array([take() for take in self._take_scores]) if self._take_scores else rewards
+        with self._told():
+            for index, action in enumerate((actions + self._first_action).tolist()):
+                observation, reward, terminal, timed_out, info = self._envs[index].step(action)
+                self._store(index, observation, info)
+                rewards[index] = float(reward)  # NumPy would turn None into NaN
+                terminated[index], truncated[index] = terminal, timed_out and not terminal
+            scores = np.array([take() for take in self._take_scores]) if self._take_scores else rewards
         return Outcome(self._observations.copy(), rewards, scores, terminated, truncated, self._lives.copy())
 
     @property
@@ -111,9 +110,15 @@ class ScalarEnvs:
         return self._envs[0].get_wrapper_attr("take_pictures")()  # type: ignore[no-any-return]
 
     def close(self) -> None:
-        """Close each environment."""
+        """Close each environment; what that raises is ignored, since all they were for is done."""
         for env in self._envs:
-            env.close()
+            with suppress(Exception, SystemExit):
+                env.close()
+
+    def _told(self) -> AbstractContextManager[None]:
+        if self._started:
+            return as_user_error(f"The environment env.id={self._name} failed", EnvCrashError)
+        return as_user_error(f"The environment env.id={self._name} cannot be started")
 
     def _store(self, index: int, observation: Any, info: dict[str, Any]) -> None:
         if np.shape(observation) != self.observation_space.shape:  # otherwise it would be broadcast
@@ -265,6 +270,11 @@ def _check_actions(env: Env, config: EnvConfig) -> None:
 def _check_renders(env: Env, env_id: str) -> None:
     if "rgb_array" not in env.metadata.get("render_modes", ()):
         raise UserError(f"env.id={env_id} has no pictures to show: it does not offer render_mode rgb_array.")
+
+
+def _display_rate(fps: Any) -> float:
+    """An environment's `render_fps`, or FPS if it is no rate."""
+    return float(fps) if isinstance(fps, int | float | np.number) and 0 < fps < math.inf else FPS
 
 
 def _named(space: Any) -> str:

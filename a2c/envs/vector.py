@@ -34,6 +34,16 @@ _LAST_NUMBER = 2**62  # of an episode, far below the limit of int64
 _LARGEST_LOG = 2**30  # actions, as rows of all environments
 
 
+class EnvCrashError(CrashError):
+    """The code of an environment raised an error after its first reset: the cause."""
+
+    @property
+    def cause(self) -> BaseException:
+        """What it raised."""
+        assert self.__cause__ is not None
+        return self.__cause__
+
+
 class Outcome(NamedTuple):
     """The result of one step of a simulator, before any reset."""
 
@@ -147,6 +157,7 @@ class VecEnv:
         self._observations = self._start(everywhere, seeded=everywhere)
         return self._observations
 
+    @np.errstate(over="ignore")  # rewards too large for float32 become infinite, which the update tells
     def step(self, actions: np.ndarray) -> VecStep:
         """Do actions [B] int; if an episode ends, the next one starts in the same step.
 
@@ -211,12 +222,10 @@ class VecEnv:
         self._log.load(actions, lengths)
         try:
             self._observations = self._replay()
-        except UserError:
-            raise
-        except Exception as error:  # the environment's code may raise anything
+        except EnvCrashError as error:
             raise CrashError(
-                f"{self.name} raised {described(error)} while the actions of its running games were played again, so "
-                "the run cannot be resumed."
+                f"{self.name} raised {described(error.cause)} while the actions of its running games were played "
+                "again, so the run cannot be resumed."
             ) from error
         lost = (
             (self._numbers != numbers)

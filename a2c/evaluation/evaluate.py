@@ -95,7 +95,8 @@ def evaluate(
         warn: called with a sentence for each damaged checkpoint that was skipped.
 
     Raises:
-        UserError: if there is no such checkpoint, or it does not fit.
+        UserError: if there is no such checkpoint, it does not fit, or a score is NaN or infinite.
+        CrashError: if the environment raises.
     """
     saved, config = _load(path, env_id, protocol, warn)
     setup(config.runtime, parts=parts_of(config), warn=warn)
@@ -112,6 +113,8 @@ def evaluate(
             on_episode=on_episode,
             on_step=on_step,
         )
+    if not all(np.isfinite(game.episode.episode_return) for game in played):
+        raise UserError(f"Scores of {config.env.id} are NaN or infinite, as its rewards are; mend the environment.")
     return _result(
         config, str(path), saved.env_steps, played, policy=way(policy, greedy=greedy), seed=_seed(config, seed)
     )

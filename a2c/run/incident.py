@@ -22,6 +22,7 @@ from a2c.algorithms.algorithm import Algorithm, Update
 from a2c.algorithms.gradient_step import Batch, Step
 from a2c.config import Config, CrashError, UserError, dump_config
 from a2c.data.collector import RolloutCollector
+from a2c.envs.vector import EnvCrashError
 from a2c.execution.machine import versions
 from a2c.execution.replicas import ALONE, Replicas, from_text, to_text
 from a2c.extensions import described
@@ -102,11 +103,12 @@ class Incidents:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, Exception | SystemExit) and not isinstance(error, UserError):
+        told = isinstance(error, UserError) and not isinstance(error, EnvCrashError)
+        if isinstance(error, Exception | SystemExit) and not told:
             self._crash(error)  # an algorithm of the user's may call sys.exit
 
     def _crash(self, error: Exception | SystemExit) -> NoReturn:
-        first_line = described(error)
+        first_line = described(error.cause if isinstance(error, EnvCrashError) else error)
         if not self.replicas.is_chief:
             raise CrashError(f"Worker {self.replicas.index} stopped with {first_line}.") from error
         try:

@@ -45,6 +45,15 @@ def test_each_seed_is_trained_as_alone_and_what_is_finished_is_not_trained_again
         train_seeds(config, range(2), tmp_path / "alone", jobs=1, place=place, view=View())
 
 
+def test_numbers_missing_in_the_last_line_of_metrics_are_unknown(tmp_path):
+    config = small_config(env={"id": "Catch"}, logging={"trackers": []})
+    train_seeds(config, range(1), tmp_path, jobs=1, place=InProcess(), view=View())
+    (tmp_path / "runs/seed-s0/metrics.jsonl").write_text('{"env_steps": 320, "seconds": "x"}\n')
+    (found,) = train_seeds(config, range(1), tmp_path, jobs=1, place=InProcess(), view=View())
+    assert found.env_steps == 320
+    assert np.isnan([found.episode_return_mean, found.seconds]).all()
+
+
 def test_a_seed_that_was_stopped_in_its_last_evaluation_is_evaluated(tmp_path):
     """Its checkpoint says that it was not, and its last line of metrics is there."""
     config = small_config(env={"id": "Catch"}, logging={"trackers": []}, evaluation={"episodes": 5})

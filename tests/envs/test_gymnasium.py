@@ -8,10 +8,11 @@ import sys
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.spaces import Box, Discrete
 
 from a2c.config import EnvConfig, UserError
 from a2c.envs import VecEnv, check_env, make_vec_env
-from a2c.envs.gymnasium import ScalarEnvs
+from a2c.envs.gymnasium import FPS, ScalarEnvs
 
 MODULE = '''
 import gymnasium as gym
@@ -143,6 +144,40 @@ def test_environments_made_before_one_that_cannot_be_made_are_closed(monkeypatch
     with pytest.raises(UserError, match="no third one"):
         ScalarEnvs(make_two, 3, frames_per_step=1, name="CartPole-v1")
     assert len(made) == 2 and closed == made[::-1]
+
+
+class Rough(gym.Env):
+    """What it says of itself is wrong, and it cannot be closed."""
+
+    observation_space = Box(-1, 1, (2,), np.float32)
+    action_space = Discrete(2)
+
+    def __init__(self, fps: object, closed: list[gym.Env]) -> None:
+        self.metadata = {"render_fps": fps}
+        self.closed = closed
+
+    def get_action_meanings(self) -> list[str] | None:
+        if self.metadata["render_fps"] == "fast":
+            raise RuntimeError("no names")
+        return None
+
+    def close(self) -> None:
+        self.closed.append(self)
+        raise RuntimeError("cannot be closed")
+
+
+@pytest.mark.parametrize("fps", ["fast", None, -5, 0, np.nan, np.inf])
+def test_what_an_environment_says_wrongly_of_itself_stops_nothing(fps: object) -> None:
+    closed: list[gym.Env] = []
+    envs = ScalarEnvs(lambda: Rough(fps, closed), 2, frames_per_step=1, name="Rough")
+    assert envs.frames_per_second == FPS
+    assert envs.action_names == ["action 0", "action 1"]
+    envs.close()
+    assert len(closed) == 2
+
+
+def test_a_display_rate_is_the_environments_own() -> None:
+    assert ScalarEnvs(lambda: Rough(np.int64(25), []), 1, frames_per_step=1, name="Rough").frames_per_second == 25
 
 
 def run(code: str) -> str:
