@@ -88,7 +88,8 @@ def test_spaces_in_a_path_stay_in_a_sentence(run_cli, tmp_path):
     (tmp_path / "a  b").mkdir()
     (tmp_path / "a  b" / "mine.txt").touch()
     ended = run_cli("train", "--env", "Catch", "--run-dir", "a  b", cwd=tmp_path)
-    assert (ended.returncode, ended.stderr[:32]) == (2, "a2c: a  b holds other files; name")
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("a2c: a  b holds other files; ")
 
 
 def test_help_names_the_algorithms(run_cli):
