@@ -190,7 +190,7 @@ def test_a_folder_that_keeps_the_weights_alone_plays_and_cannot_be_resumed(tmp_p
     assert_well_ended(ended)
     assert (ended.returncode, "holds an agent but no run to resume" in ended.stderr) == (2, True), ended
     assert {name.split("/")[0] for name in find_checkpoint(folder).arrays} == {"model"}
-    assert evaluate(folder, episodes=4).mean > 100  # random play: 1.7; its 20 games: 86 to 417
+    assert evaluate(folder, episodes=4).mean > 100  # random play: 1.7; its 20 games: 319 to 431
 
 
 # --- hostile ones ----------------------------------------------------------------------------------------------------

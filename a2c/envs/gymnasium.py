@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, closing, suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 import ale_py
@@ -54,9 +54,13 @@ class ScalarEnvs:
     ) -> None:
         self._name = name
         self._started = False
-        with ExitStack() as made:  # if one cannot be made, those before it are closed
-            self._envs = [made.enter_context(closing(make())) for _ in range(num_envs)]
-            made.pop_all()
+        self._envs: list[Env] = []
+        try:
+            for _ in range(num_envs):
+                self._envs.append(make())
+        except BaseException:
+            self.close()
+            raise
         self.frames_per_second = frames_per_second or _display_rate(self._envs[0].metadata.get("render_fps"))
         space, actions = self._envs[0].observation_space, self._envs[0].action_space
         assert isinstance(space, Box) and isinstance(actions, Discrete)
@@ -100,7 +104,10 @@ class ScalarEnvs:
     @property
     def action_names(self) -> list[str]:
         """The name of each action if the environment gives names as ALE does, else its number."""
-        names = meanings(self._envs[0])
+        try:
+            names = list(meanings(self._envs[0]))
+        except (Exception, SystemExit):  # a user's code may raise anything
+            names = []
         if len(names) != self.num_actions:
             return [f"action {self._first_action + i}" for i in range(self.num_actions)]
         return [str(name) for name in names]
@@ -110,10 +117,9 @@ class ScalarEnvs:
         return self._envs[0].get_wrapper_attr("take_pictures")()  # type: ignore[no-any-return]
 
     def close(self) -> None:
-        """Close each environment; what that raises is ignored, since all they were for is done."""
+        """Close each environment."""
         for env in self._envs:
-            with suppress(Exception, SystemExit):
-                env.close()
+            _close(env)
 
     def _told(self) -> AbstractContextManager[None]:
         if self._started:
@@ -186,7 +192,7 @@ def registered_envs(config: EnvConfig, *, filmed: bool = False) -> ScalarEnvs:
             env = gym.make(spec, disable_env_checker=True, **options)
             if filmed:
                 _check_renders(env, config.id)
-                env.close()
+                _close(env)
                 for name, value in _QUIET_PYGAME.items():
                     os.environ.setdefault(name, value)
                 env = Filmed(gym.make(spec, render_mode="rgb_array", disable_env_checker=True, **options))
@@ -270,6 +276,12 @@ def _check_actions(env: Env, config: EnvConfig) -> None:
 def _check_renders(env: Env, env_id: str) -> None:
     if "rgb_array" not in env.metadata.get("render_modes", ()):
         raise UserError(f"env.id={env_id} has no pictures to show: it does not offer render_mode rgb_array.")
+
+
+def _close(env: Env) -> None:
+    """Close an environment; what it raises is ignored, since all it was for is done."""
+    with suppress(Exception, SystemExit):
+        env.close()
 
 
 def _display_rate(fps: Any) -> float:

@@ -58,6 +58,8 @@ class Outcome(NamedTuple):
 class Simulator(Protocol):
     """A backend: B environments, each a function of its last seed and of the actions and resets since.
 
+    Its methods raise `EnvCrashError` if a user's environment raises after its first reset.
+
     It never changes arrays that it has returned. The caller resets an environment whose episode ended before the next
     step.
     """
@@ -157,7 +159,6 @@ class VecEnv:
         self._observations = self._start(everywhere, seeded=everywhere)
         return self._observations
 
-    @np.errstate(over="ignore")  # rewards too large for float32 become infinite, which the update tells
     def step(self, actions: np.ndarray) -> VecStep:
         """Do actions [B] int; if an episode ends, the next one starts in the same step.
 
@@ -170,7 +171,9 @@ class VecEnv:
         actions = self._checked(actions)
         outcome = self._simulator.step(actions)
         self._log.append(actions)
-        self._returns += outcome.scores
+        with np.errstate(over="ignore"):  # what is too large becomes infinite
+            self._returns += outcome.scores
+            rewards = outcome.rewards.astype(np.float32)
         self._lengths += 1
         ended = outcome.terminated | outcome.truncated
         life_lost = (outcome.lives < self._lives) & ~ended
@@ -182,7 +185,7 @@ class VecEnv:
             self._observations = self._start_next(ended, seeded=ended & (self._log.lengths >= self._reseed_after))
         return VecStep(
             observations=self._observations,
-            rewards=outcome.rewards.astype(np.float32),
+            rewards=rewards,
             terminated=outcome.terminated,
             truncated=outcome.truncated,
             life_lost=life_lost,

@@ -151,11 +151,7 @@ class FireOnLifeLoss(gym.Wrapper[Any, Any, Any, Any]):
 
 def meanings(env: Env) -> list[Any]:
     """An environment's names of its actions, as in ALE; empty if it has none."""
-    try:
-        names: Any = getattr(env.unwrapped, "get_action_meanings", list)()
-    except Exception:  # a user's code may raise anything
-        return []
-    return list(names) if isinstance(names, list | tuple) else []
+    return getattr(env.unwrapped, "get_action_meanings", list)()
 
 
 def _native_noops(generator: np.random.RandomState, noop_max: int) -> int:

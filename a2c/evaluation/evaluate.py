@@ -113,8 +113,7 @@ def evaluate(
             on_episode=on_episode,
             on_step=on_step,
         )
-    if not all(np.isfinite(game.episode.episode_return) for game in played):
-        raise UserError(f"Scores of {config.env.id} are NaN or infinite, as its rewards are; mend the environment.")
+    check_scores(played, config.env.id)
     return _result(
         config, str(path), saved.env_steps, played, policy=way(policy, greedy=greedy), seed=_seed(config, seed)
     )
@@ -191,6 +190,16 @@ def play(
                 on_episode(episode)
             running[episode.env_index] = []
     return sorted(played, key=lambda game: (game.episode.env_index, game.episode.number))
+
+
+def check_scores(played: Sequence[PlayedGame], env_id: str) -> None:
+    """Check that all scores are finite.
+
+    Raises:
+        UserError: if not.
+    """
+    if not all(np.isfinite(game.episode.episode_return) for game in played):
+        raise UserError(f"Scores of {env_id} are NaN or infinite, as its rewards are; mend the environment.")
 
 
 def way(policy: Policy, *, greedy: bool) -> str:

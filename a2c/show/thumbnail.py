@@ -30,7 +30,7 @@ class Gif(NamedTuple):
 
 
 def thumbnail(config: EnvConfig, game: PlayedGame, *, on_frame: Callable[[], None] = lambda: None) -> Gif | None:
-    """The first 30 seconds of a game; None if its environment has no pictures, or the game cannot be replayed.
+    """The first 30 seconds of a game; None if its environment has no pictures or raises, or the game goes another way.
 
     Args:
         config: of the environment.

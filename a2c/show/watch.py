@@ -13,7 +13,7 @@ from a2c.algorithms.policy import Policy
 from a2c.config import UserError, env_slug
 from a2c.envs import atari_game, clips_rewards, make_filmed_env
 from a2c.envs.gymnasium import ScalarEnvs
-from a2c.evaluation.evaluate import PlayedGame, evaluation_envs, play, way
+from a2c.evaluation.evaluate import PlayedGame, check_scores, evaluation_envs, play, way
 from a2c.execution.runtime import parts_of, setup
 from a2c.run.checkpoint import Saved, restored_policy
 from a2c.run.files import made_folder, write_result
@@ -189,6 +189,7 @@ def _choose(request: WatchRequest, saved: Saved, env: ScalarEnvs, view: View) ->
                 on_episode=lambda episode: part.advance(),
                 on_step=part.tick,
             )
+    check_scores(played, config.env.id)
     return Chosen(request, saved, policy, env, greedy, seed, played, choose(played, request.choice), view)
 
 

@@ -130,24 +130,33 @@ def test_an_environment_that_cannot_be_played_is_refused_in_one_sentence(
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_environments_made_before_one_that_cannot_be_made_are_closed(monkeypatch) -> None:
+def test_environments_made_before_one_that_cannot_be_made_are_closed() -> None:
     made: list[gym.Env] = []
     closed: list[gym.Env] = []
 
     def make_two() -> gym.Env:
         if len(made) == 2:
             raise UserError("no third one")
-        made.append(gym.make("CartPole-v1"))
-        monkeypatch.setattr(made[-1], "close", lambda env=made[-1]: closed.append(env))
+        made.append(Rough(30, closed))
         return made[-1]
 
     with pytest.raises(UserError, match="no third one"):
-        ScalarEnvs(make_two, 3, frames_per_step=1, name="CartPole-v1")
-    assert len(made) == 2 and closed == made[::-1]
+        ScalarEnvs(make_two, 3, frames_per_step=1, name="Rough")
+    assert len(made) == 2 and closed == made
+
+
+def test_rewards_and_scores_too_large_are_infinite_without_a_warning(recwarn) -> None:
+    simulator = ScalarEnvs(lambda: Rough(30, []), 1, frames_per_step=1, name="Rough")
+    envs = VecEnv(simulator, name="Rough", seed=0, stream="train")
+    envs.reset()
+    steps = [envs.step(np.zeros(1, np.int32)) for _ in range(2)]
+    assert np.isinf([step.rewards for step in steps]).all()
+    assert steps[1].episodes[0].episode_return == np.inf
+    assert not recwarn.list
 
 
 class Rough(gym.Env):
-    """What it says of itself is wrong, and it cannot be closed."""
+    """Two steps of too large rewards; what it says of itself is wrong, and it cannot be closed."""
 
     observation_space = Box(-1, 1, (2,), np.float32)
     action_space = Discrete(2)
@@ -156,6 +165,14 @@ class Rough(gym.Env):
         self.metadata = {"render_fps": fps}
         self.closed = closed
 
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+        self.steps = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+        self.steps += 1
+        return np.zeros(2, np.float32), 1e308, self.steps == 2, False, {}
+
     def get_action_meanings(self) -> list[str] | None:
         if self.metadata["render_fps"] == "fast":
             raise RuntimeError("no names")
@@ -163,6 +180,8 @@ class Rough(gym.Env):
 
     def close(self) -> None:
         self.closed.append(self)
+        if self.metadata["render_fps"] == "fast":
+            sys.exit("cannot be closed")
         raise RuntimeError("cannot be closed")
 
 
