@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from a2c.config import Config, EnvConfig, UserError, all_keys, build_config, dump_config, load_config
 from a2c.envs import make_vec_env
+from a2c.envs.vector import EnvCrashError
 from a2c.messages import MOST_MISTAKES
 
 SECTIONS = sorted({key.split(".")[0] for key in all_keys() if "." in key})
@@ -384,13 +385,15 @@ class LaterBad(Fine):
         ({"reset": (np.zeros(1), {})}, r"shape \(1,\), and its space says \(3,\)"),
     ],
 )
-def test_what_goes_wrong_later_is_raised_as_it_is_for_the_loop_to_keep(wrong, error):
+def test_what_goes_wrong_later_names_the_environment_and_is_there_as_it_was_for_the_loop_to_keep(wrong, error):
     gym.registry.pop("Bad/Later-v0", None)
     gym.register("Bad/Later-v0", LaterBad, kwargs=wrong)
     with make_vec_env(EnvConfig(id="Bad/Later-v0", num_envs=1), seed=0) as envs:
         envs.reset()
-        with pytest.raises((ValueError, TypeError), match=error):
+        with pytest.raises(EnvCrashError, match=r"^The environment env\.id=Bad/Later-v0 failed: ") as told:
             envs.step(np.zeros(1, np.int32))
+    with pytest.raises((ValueError, TypeError), match=error):
+        raise told.value.cause
 
 
 def test_actions_are_those_of_the_space_wherever_it_starts(registered):
