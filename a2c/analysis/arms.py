@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from a2c.execution.processes import own_command
 from a2c.reading import LONGEST_LINE, read_end
 from a2c.run.checkpoint import step_file
 from a2c.run.files import make_folders, write_atomically
-from a2c.run.logs import as_float, parsed
+from a2c.run.logs import parsed
 from a2c.run.view import Part
 
 
@@ -124,8 +123,7 @@ def is_finished(folder: Path, config: Config) -> bool:
 
 def steps_done(folder: Path) -> int:
     """The agent steps of a run's last line of metrics, 0 if there is none."""
-    steps = as_float(last_record(folder).get("env_steps"))
-    return 0 if math.isnan(steps) else int(steps)
+    return int(last_record(folder).get("env_steps", 0))
 
 
 def last_record(folder: Path, log: str = "metrics.jsonl", longest: int = 2**16) -> dict[str, Any]:

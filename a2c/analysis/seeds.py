@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from a2c.analysis.arms import Arm, last_record, plan_runs, steps_done, train_planned
+from a2c.analysis.arms import Arm, last_record, plan_runs, train_planned
 from a2c.analysis.jobs import Place
 from a2c.analysis.results import difference
 from a2c.config import Config, UserError, dotted, dump_config, read_config_file
@@ -64,4 +64,4 @@ def _fixed(values: dict[str, Any]) -> dict[str, Any]:
 def _result(seed: int, run_dir: Path) -> SeedResult:
     last = last_record(run_dir)
     score, seconds = as_float(last.get("episode_return_mean")), as_float(last.get("seconds"))
-    return SeedResult(seed, run_dir, steps_done(run_dir), score, seconds)
+    return SeedResult(seed, run_dir, last["env_steps"], score, seconds)

@@ -350,7 +350,8 @@ def test_invented_quantities_are_drawn_up_to_a_number_and_the_rest_told(tmp_path
     named = MOST_COLUMNS - len(RUN_COLUMNS)
     assert told == [f"{run / 'metrics.jsonl'}: it names more quantities than are drawn; left out: {91 - named}."]
     drawn = {panel.quantity for panel in make_panels(runs, "losses", "steps", 0)}
-    assert {f"mine_{i}" for i in range(named)} | {name for name in METRICS if METRICS[name].plotted} == drawn
+    plotted = METRICS | {metric.name: metric for metric in A2CSection.METRICS}
+    assert {f"mine_{i}" for i in range(named)} | {name for name in plotted if plotted[name].plotted} == drawn
 
 
 def test_how_many_quantities_are_left_out_is_not_counted_for_ever(tmp_path):
