@@ -208,6 +208,33 @@ def test_a_file_without_some_arrays_does_not_fit(trained, tmp_path):
             train(small_config(checkpoint={"every_updates": 2, "keep": 2}), folder.parent, resume=True)
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("optimizer/001-learning_rate", np.nan, "The optimizer of .* not finite"),
+        ("collector/draws", 2**62, "not a whole checkpoint"),
+    ],
+)
+def test_a_number_that_no_run_writes_is_noticed_before_anything_is_learned(trained, tmp_path, key, value, message):
+    source = step_files(trained / "checkpoints")[-1]
+    arrays, _ = read_archive(source)
+    file = tmp_path / source.name
+    write_archive(file, {**arrays, key: np.full_like(arrays[key], value)})
+    saved = read_checkpoint(file)
+    with pytest.raises(UserError, match=message):
+        fresh(saved.config, tmp_path).restore(saved)
+
+
+def test_counters_leave_room_for_what_is_added_to_them(trained, tmp_path):
+    source = step_files(trained / "checkpoints")[-1]
+    arrays, _ = read_archive(source)
+    meta = json.loads(arrays["meta"].tobytes())
+    meta["counters"]["updates"] = 2**62
+    write_archive(tmp_path / source.name, {**arrays, "meta": np.frombuffer(json.dumps(meta).encode(), np.uint8)})
+    with pytest.raises(UserError, match="its counters are not those of a run"):
+        read_checkpoint(tmp_path / source.name)
+
+
 def test_best_is_the_best_full_window(trained, tmp_path):
     """Kept only when the mean of 100 games improves, so not on a lucky first game."""
 

@@ -347,8 +347,11 @@ def test_train_resume_goes_on_and_refuses_another_configuration(run_cli, tmp_pat
     assert "resuming r to 240 steps" in same.stdout
 
 
-@pytest.mark.parametrize(("words", "code"), [("envs >&-", 0), ("eval nowhere 2>&-", 2), ("envs <&- >&- 2>&-", 0)])
-def test_a_stream_that_the_shell_has_closed_changes_no_exit_code(words, code, tmp_path):
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [("envs >&-", 0), ("eval nowhere 2>&-", 2), ("envs <&- >&- 2>&-", 0), ("eval nowhere 2>/dev/full", 2)],
+)
+def test_a_stream_that_is_closed_or_full_changes_no_exit_code(words, code, tmp_path):
     command = f"exec {sys.executable} -m a2c {words}"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, cwd=tmp_path, timeout=60)
     assert done.returncode == code
@@ -363,6 +366,31 @@ def test_ctrl_c_while_it_is_being_imported_prints_nothing(library, tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run(command, capture_output=True, env=environment, preexec_fn=heed_sigint, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b"")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_during_a_later_import_ends_the_process_though_the_import_hides_what_a_handler_raises(
+    number, tmp_path
+):
+    (tmp_path / "hiding.py").write_text(f"""
+import signal
+try:
+    signal.raise_signal({number:d})
+except BaseException:
+    raise ImportError("initialization failed")
+""")
+    code = """
+import signal
+from a2c.cli import _leave
+from a2c.quiet import fast
+signal.signal(signal.SIGTERM, _leave)
+fast("onnx")
+assert signal.getsignal(signal.SIGTERM) is _leave
+fast("hiding")
+"""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, cwd=tmp_path, preexec_fn=heed_sigint, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (-number, b"", b"")
 
 
 def test_a_folder_that_was_deleted_is_told(tmp_path):

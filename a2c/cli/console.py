@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,7 +45,8 @@ err = Terminal(stderr=True, highlight=False, emoji=False)
 
 def fail(sentence: str, code: int = 2) -> None:
     """Print one sentence on stderr and exit."""
-    warn(re.sub(r"\s*\n\s*", " ", sentence.strip()))  # the spaces in a path stay
+    with suppress(OSError):  # stderr may be closed or full: the code tells it then
+        warn(re.sub(r"\s*\n\s*", " ", sentence.strip()))  # the spaces in a path stay
     sys.exit(code)
 
 

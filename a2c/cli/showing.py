@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from enum import StrEnum
 from importlib import import_module
@@ -177,6 +178,9 @@ def export(
     trust_named(algorithm, model, *(wrapper or ()))
     check_exists(path)
     exporting = fast("a2c.export.export")
+    if "onnx" in (format_ or ("onnx",)):
+        with suppress(ImportError):  # `export` says what is missing
+            fast("onnx"), fast("onnxruntime")
     formats = list(dict.fromkeys(each.value for each in format_ or ()))
     if "bundle" in formats:
         _export_bundle(exporting, path, formats, as_json=as_json, out=out_path, env_id=env)

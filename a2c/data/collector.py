@@ -160,7 +160,7 @@ class RolloutCollector:
             How many environments could not be restored and start new episodes (see `VecEnv.restore`).
         """
         draws = int(state["draws"])
-        if not 0 <= draws < 2**63:
+        if not 0 <= draws < 2**62:  # int64, and more are added
             raise ValueError(f"draws={draws}")
         self._draws = [draws] * len(self.groups)
         self.observations, lost = self.envs.restore({key: value for key, value in state.items() if key != "draws"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, chdir, suppress
 from typing import Any
 
 import ale_py
@@ -33,7 +33,7 @@ ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # otherwise the emul
 class ScalarEnvs:
     """A `Simulator` of B Gymnasium environments with Box observations and Discrete actions, stepped one by one.
 
-    Errors of their code in the first reset become a `UserError`, later ones an `EnvCrashError`.
+    Errors of their code until the end of the first reset become a `UserError`, later ones an `EnvCrashError`.
 
     Args:
         make: makes one of them.
@@ -56,12 +56,14 @@ class ScalarEnvs:
         self._started = False
         self._envs: list[Env] = []
         try:
-            for _ in range(num_envs):
-                self._envs.append(make())
+            # it may change the folder, to which the run's path may be relative
+            with chdir("."), as_user_error(f"The environment env.id={name} cannot be made"):
+                for _ in range(num_envs):
+                    self._envs.append(make())
         except BaseException:
             self.close()
             raise
-        self.frames_per_second = frames_per_second or _display_rate(self._envs[0].metadata.get("render_fps"))
+        self.frames_per_second = frames_per_second or _display_rate(self._envs[0].metadata)
         space, actions = self._envs[0].observation_space, self._envs[0].action_space
         assert isinstance(space, Box) and isinstance(actions, Discrete)
         self.num_envs = num_envs
@@ -93,7 +95,7 @@ class ScalarEnvs:
         rewards = np.zeros(self.num_envs, np.float64)
         terminated, truncated = np.zeros((2, self.num_envs), np.bool_)
         with self._told():
-            for index, action in enumerate((actions + self._first_action).tolist()):
+            for index, action in enumerate((actions.astype(np.int64) + self._first_action).tolist()):
                 observation, reward, terminal, timed_out, info = self._envs[index].step(action)
                 self._store(index, observation, info)
                 rewards[index] = float(reward)  # NumPy would turn None into NaN
@@ -188,16 +190,15 @@ def registered_envs(config: EnvConfig, *, filmed: bool = False) -> ScalarEnvs:
     options = {"screen_size": config.screen_size} if spec.id == TOYS["Catch"] else {}
 
     def make() -> Env:
-        with as_user_error(f"The environment env.id={config.id} cannot be made"):
-            env = gym.make(spec, disable_env_checker=True, **options)
-            if filmed:
-                _check_renders(env, config.id)
-                _close(env)
-                for name, value in _QUIET_PYGAME.items():
-                    os.environ.setdefault(name, value)
-                env = Filmed(gym.make(spec, render_mode="rgb_array", disable_env_checker=True, **options))
-            env = _as_box(wrapped(env, config), config)
-            _check_actions(env, config)
+        env = gym.make(spec, disable_env_checker=True, **options)
+        if filmed:
+            _check_renders(env, config.id)
+            _close(env)
+            for name, value in _QUIET_PYGAME.items():
+                os.environ.setdefault(name, value)
+            env = Filmed(gym.make(spec, render_mode="rgb_array", disable_env_checker=True, **options))
+        env = _as_box(wrapped(env, config), config)
+        _check_actions(env, config)
         return env
 
     return ScalarEnvs(make, config.num_envs, frames_per_step=1, name=config.id)
@@ -284,8 +285,9 @@ def _close(env: Env) -> None:
         env.close()
 
 
-def _display_rate(fps: Any) -> float:
-    """An environment's `render_fps`, or FPS if it is no rate."""
+def _display_rate(metadata: Any) -> float:
+    """The `render_fps` of an environment's metadata, or FPS if there is none, or no rate."""
+    fps = metadata.get("render_fps") if isinstance(metadata, dict) else None
     return float(fps) if isinstance(fps, int | float | np.number) and 0 < fps < math.inf else FPS
 
 

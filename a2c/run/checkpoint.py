@@ -40,6 +40,7 @@ FORMAT = 2
 _UNSEALED = 1  # the previous format: no checksum, and other games from the same seed, so it can only be evaluated
 LARGEST_META = 2**20  # bytes; a few thousand are usual
 _LONGEST = 1e12  # seconds
+_MOST = 2**62  # of a counter: more is added to it, and it is an int64
 BEST = "best.npz"
 STEP_FILE = re.compile(r"step-\d{12,}\.npz")
 
@@ -188,7 +189,7 @@ class Checkpoints:
                 "--init-from out."
             )
         _assign(network, saved, "model")
-        _check_weights(saved)
+        _check_finite(saved, "model")
         self.init_from = f"{cut(str(saved.path))}, {saved.env_steps:,} steps, weights {_digest(arrays).hex()[:16]}"
 
     def restore(self, saved: Saved) -> int:
@@ -207,7 +208,7 @@ class Checkpoints:
             )
         for name, variables in self.algorithm.variables.items():
             _assign(variables, saved, name)
-        _check_weights(saved)
+        _check_finite(saved, "model", "optimizer")
         self.counters.restore(saved.meta["counters"])
         self.init_from = cut(saved.meta["init_from"]) if "init_from" in saved.meta else None
         try:
@@ -281,13 +282,15 @@ def restored_policy(saved: Saved, config: Config, observation_space: Any, num_ac
     check_network(saved, observation_space, num_actions)
     policy = build_policy(config, observation_space, num_actions)
     _assign(policy.model.variables, saved, "model")
-    _check_weights(saved)
+    _check_finite(saved, "model")
     return policy
 
 
-def _check_weights(saved: Saved) -> None:
-    if not all(np.isfinite(array).all() for array in saved.group("model").values()):
-        raise UserError(f"{saved.path} holds weights that are not finite, so nothing can be done with it.")
+def _check_finite(saved: Saved, *groups: str) -> None:
+    """Check the numbers of these groups, which no update makes NaN or infinite."""
+    for group in groups:
+        if not all(np.isfinite(array).all() for array in saved.group(group).values()):
+            raise UserError(f"The {group} of {saved.path} has numbers that are not finite, so it is of no use.")
 
 
 def read_checkpoint(path: Path) -> Saved:
@@ -360,9 +363,9 @@ def _are_counters(counters: Any) -> bool:
     best, seconds = values.pop("best_return"), values.pop("seconds")
     numbers = [*returns, *lengths, seconds, *([] if best is None else [best])]
     return (
-        all(type(n) is float or (type(n) is int and abs(n) < 2**63) for n in numbers)  # a return may be infinite
+        all(type(n) is float or (type(n) is int and abs(n) < _MOST) for n in numbers)  # a return may be infinite
         and 0 <= seconds < _LONGEST
-        and all(type(n) is int and 0 <= n < 2**63 for n in values.values())
+        and all(type(n) is int and 0 <= n < _MOST for n in values.values())
     )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -195,6 +197,35 @@ def test_what_an_environment_says_wrongly_of_itself_stops_nothing(fps: object) -
     assert len(closed) == 2
 
 
+@pytest.mark.parametrize("metadata", [None, ["rgb_array"]])
+def test_metadata_that_is_no_dictionary_has_no_display_rate(metadata: object) -> None:
+    rough = Rough(25, [])
+    rough.metadata = metadata
+    assert ScalarEnvs(lambda: rough, 1, frames_per_step=1, name="Rough").frames_per_second == FPS
+
+
+def test_the_current_folder_is_kept_if_an_environment_changes_it(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def make() -> gym.Env:
+        os.chdir("/")
+        return Rough(25, [])
+
+    ScalarEnvs(make, 1, frames_per_step=1, name="Rough")
+    assert Path.cwd() == tmp_path
+
+
+def test_actions_start_at_any_integer() -> None:
+    rough = Rough(25, [])
+    rough.action_space = Discrete(2, start=-(2**62))
+    done = []
+    rough.step = lambda action: done.append(action) or (np.zeros(2, np.float32), 0.0, True, False, {})
+    envs = ScalarEnvs(lambda: rough, 1, frames_per_step=1, name="Rough")
+    envs.reset(np.array([True]), np.array([0]))
+    envs.step(np.array([1], np.int32))
+    assert done == [1 - 2**62]
+
+
 def test_a_display_rate_is_the_environments_own() -> None:
     assert ScalarEnvs(lambda: Rough(np.int64(25), []), 1, frames_per_step=1, name="Rough").frames_per_second == 25
 
@@ -208,6 +239,7 @@ def run(code: str) -> str:
 def test_nothing_is_printed_and_tensorflow_is_never_imported() -> None:
     code = """
 import sys
+from pathlib import Path
 import numpy as np
 from a2c.config import EnvConfig
 from a2c.envs import make_vec_env

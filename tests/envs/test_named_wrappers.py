@@ -32,6 +32,10 @@ class Shift(gym.RewardWrapper):
     def reward(self, reward):
         return reward + self.by
 
+class Fresh(gym.Wrapper):
+    def __init__(self, env):
+        self.inner = env
+
 class Twice(gym.RewardWrapper):
     def reward(self, reward):
         return 2 * reward
@@ -303,6 +307,8 @@ def test_a_game_in_wrappers_can_be_shown() -> None:
         ("Torques", "Chain", "env.id=Chain in its env.wrappers has the actions Box(-1.0, 1.0, (2,), float32); only"),
         ("Torques", "Pong", "env.id=Pong in its env.wrappers has the actions Box(-1.0, 1.0, (2,), float32); only"),
         ({"Flat": {"space": "odd"}}, "Chain", "has the observations Sequence("),
+        ("Fresh", "Pong", "env.id=Pong cannot be made: AttributeError: "),  # forgot super().__init__(env)
+        ("Fresh", "Chain", "env.id=Chain cannot be made: AttributeError: "),
         ("Flat", "Pong", "only grey screens [height, width] of uint8 are allowed for an Atari game"),
     ],
 )
