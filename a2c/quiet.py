@@ -7,7 +7,6 @@ import gc
 import os
 import signal
 import sys
-import threading
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -88,10 +87,11 @@ def _ended_by_signals() -> Iterator[None]:
 
     In the import of an extension module, what a handler raises may be lost or crash the process.
     """
-    numbers = [number for number in (signal.SIGINT, signal.SIGTERM) if callable(signal.getsignal(number))]
-    if threading.current_thread() is not threading.main_thread():  # the only one that may set handlers
-        numbers = []
-    handlers = {number: signal.signal(number, signal.SIG_DFL) for number in numbers}
+    handlers = {}
+    with contextlib.suppress(ValueError):  # not in the main thread, the only one in which Python handles signals
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if callable(signal.getsignal(number)):  # else it is ignored, or does so already
+                handlers[number] = signal.signal(number, signal.SIG_DFL)
     try:
         yield
     finally:

@@ -384,7 +384,7 @@ import signal
 from a2c.cli import _leave
 from a2c.quiet import fast
 signal.signal(signal.SIGTERM, _leave)
-fast("onnx")
+fast("colorsys")
 assert signal.getsignal(signal.SIGTERM) is _leave
 fast("hiding")
 """

@@ -239,7 +239,6 @@ def run(code: str) -> str:
 def test_nothing_is_printed_and_tensorflow_is_never_imported() -> None:
     code = """
 import sys
-from pathlib import Path
 import numpy as np
 from a2c.config import EnvConfig
 from a2c.envs import make_vec_env
