@@ -166,11 +166,11 @@ def draw(kept: dict[str, dict[str, Any]]) -> bytes:
 INTRODUCTION = """\
 Mean raw return of the last 100 training games, with the agent steps that were made. Each contestant has both cores for
 the same minutes, start-up included; Stable-Baselines3 has the settings of its zoo
-(`benchmarks/contestants/sb3_run.py`), a2c those that `a2c train --env GAME` and `--algorithm ppo` have (A2C on
-Breakout: the preset `a2c`, not today's `breakout`). The zoo's are one setting for all games, for 10 M steps; a2c's
-presets were chosen on these games, Pong's for Pong alone, with this seed among those looked at. One seed each: enough
-to see large differences, not small ones. `python benchmarks/equal_minutes.py train` plays again, `report` writes this
-page."""
+(`benchmarks/contestants/sb3_run.py`), a2c those that `a2c train --env GAME` and `--algorithm ppo` have (on Breakout the
+presets `a2c` and `ppo-few-actions`, not today's `breakout` and `breakout-ppo`). The zoo's are one setting for all
+games, for 10 M steps; a2c's presets were chosen on these games, Pong's for Pong alone, with this seed among those
+looked at. One seed each: enough to see large differences, not small ones. `python benchmarks/equal_minutes.py train`
+plays again, `report` writes this page."""
 
 
 def main() -> int:

@@ -53,7 +53,8 @@ def moment(run: Path) -> Moment:
     mean = np.mean([each.episode.episode_return for each in played])
     known = atari_game(config.env.id)
     told = f"{step.score:,.0f} so far; mean of {episodes} games {mean:,.0f}"
-    return Moment(known.name if known else config.env.id, told, step.pictures[-1])
+    picture = np.max(step.pictures[-2:], axis=0)  # Asteroids draws its objects on every other frame
+    return Moment(known.name if known else config.env.id, told, picture)
 
 
 def draw(moments: list[Moment]) -> bytes:

@@ -383,9 +383,10 @@ INTRODUCTION = """\
 Mean scores of whole games: 20 an evaluation, sampled actions, no sticky actions, the mean over seeds. Each run is one
 command, which `docs/results/RUN.json` holds with its settings, versions and every score. `python benchmarks/results.py
 train` makes the runs that are missing or had other settings, and `python benchmarks/results.py report` this page. The
-zoo's are the evaluations of rl-zoo3's own trainings, one run each, averaged over the 0.25 M steps before
-(`benchmarks/zoo_curves.csv` names the source). Other seeds can score far less: with an earlier preset PPO had 293
-and 187 on Breakout, in training, with seeds 0 and 1 ([experiments](experiments.md))."""
+zoo's are the evaluations of rl-zoo3's own trainings, one run each, sampled or greedy as the zoo plays, averaged over
+the last 0.25 M steps before the column's (`benchmarks/zoo_curves.csv` names the source). Other seeds can score far
+less: with an earlier preset PPO had 293 and 187 on Breakout, in training, with seeds 0 and 1
+([experiments](experiments.md))."""
 COUNTS = """\
 These counts are a description, with no interval: so few runs are no test. The presets were chosen on
 these games, with seed 0 among the seeds looked at, while each of the zoo's algorithms has one setting for all games."""

@@ -193,6 +193,15 @@ def test_a_folder_that_keeps_the_weights_alone_plays_and_cannot_be_resumed(tmp_p
     assert evaluate(folder, episodes=4).mean > 100  # random play: 1.7; its 20 games: 319 to 431
 
 
+def test_what_is_too_large_to_be_read_again_is_not_written(tmp_path, monkeypatch):
+    monkeypatch.setattr("a2c.run.archive.LARGEST", 1_000)
+    write_archive(tmp_path / "small", {"x": np.zeros(10)})
+    read_archive(tmp_path / "small")
+    with pytest.raises(OSError, match="more than 1,000 bytes"):
+        write_archive(tmp_path / "large", {"x": np.zeros(100)})
+    assert [file.name for file in tmp_path.iterdir()] == ["small"]
+
+
 # --- hostile ones ----------------------------------------------------------------------------------------------------
 
 

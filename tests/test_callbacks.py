@@ -1,6 +1,8 @@
 """Callbacks: what they are told is true, what they ask for is done, and the bits stay as they are."""
 
+import os
 import runpy
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +15,7 @@ from a2c.config import UserError
 from a2c.run.callbacks import Callback, Callbacks, Moment, StopAt
 from a2c.run.checkpoint import read_checkpoint, step_files
 from a2c.run.counters import WINDOW, Counters
+from a2c.run.progress import Progress
 from a2c.run.training import train
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "patience.py"
@@ -102,6 +105,21 @@ def test_false_saves_and_stops_and_the_run_can_be_resumed_to_the_same_bits(tmp_p
     summary = train(config(checkpoint={"keep": 1}), stopped, resume=True)
     assert summary.stopped_by is None
     assert_same_checkpoints(whole / "checkpoints", stopped / "checkpoints")
+
+
+def test_an_answer_to_an_evaluation_that_a_resume_makes_up_for_is_heard_at_once(run_dir):
+    class Enough(Callback):
+        def on_evaluation(self, moment, mean, scores):
+            return "stop"
+
+    class Stop(Progress):
+        def evaluating(self, scores, episodes):
+            if len(scores) == 1:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    judged = config(evaluation={"every_env_steps": 64, "episodes": 2})
+    assert train(judged, run_dir, progress=Stop()).counters.env_steps == 64
+    assert train(judged, run_dir, resume=True, callbacks=[Enough()]).counters.env_steps == 64
 
 
 def test_save_saves_and_goes_on(run_dir):

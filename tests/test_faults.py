@@ -419,6 +419,17 @@ def test_a_read_only_folder_is_one_sentence(tmp_path):
         assert_one_sentence(done, 2, str(folder), "Read-only file system")
 
 
+def test_a_lock_that_no_disk_has_room_for_is_told_in_one_sentence(tmp_path):
+    """A limit of the system stands for the full disk."""
+    limit, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, most))
+    try:
+        with pytest.raises(UserError, match=r"\.lock, the lock of the folder, cannot be written: File too large"):
+            FolderLock(tmp_path).take()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, most))
+
+
 def test_a_run_folder_never_writes_through_links_that_lie_in_it(begun, run_dir, tmp_path):
     """A stranger's run folder must not reach what is outside of it."""
     precious = tmp_path / "precious"

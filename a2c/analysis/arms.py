@@ -134,7 +134,7 @@ def last_record(folder: Path, log: str = "metrics.jsonl", longest: int = 2**16) 
         return {}
 
 
-def find_runs(folders: Sequence[Path]) -> list[ArmRun]:
+def arms_of(folders: Sequence[Path]) -> list[ArmRun]:
     """Sort the runs of some folders into arms: the runs of one arm differ only in seed, game and length.
 
     An arm's label names its algorithm if the algorithms differ, and the keys that differ between runs of one algorithm.

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from a2c.algorithms.algorithm import build_algorithm
-from a2c.analysis.arms import Arm, find_runs, plan_runs, train_planned
+from a2c.analysis.arms import Arm, arms_of, plan_runs, train_planned
 from a2c.analysis.convergence import Convergence, converge, default_threshold
 from a2c.analysis.lock_step import LockStep, Why, explain, run_tasks
 from a2c.analysis.numerics import Distance, Where
@@ -163,7 +163,7 @@ def compare_arms(arms: Sequence[Arm], request: Request, kind: str) -> Comparison
 
 
 def _compare_runs(folders: Sequence[Path], request: Request) -> Comparison:
-    runs = find_runs(folders)
+    runs = arms_of(folders)
     envs = list(dict.fromkeys(run.env for run in runs))
     found = converge(runs, _thresholds(envs, request.threshold), cut=True)
     what = sorted(str(folder.resolve()) for folder in folders)

@@ -252,14 +252,13 @@ def growth(eager: Algorithm, graph: Algorithm, rollouts: Iterable[Rollout]) -> l
 
 
 def variable_groups(algorithm: Algorithm) -> dict[str, np.ndarray]:
-    """Weights, and the optimizers' slots by kind (momentum, velocity), each as one vector."""
+    """Weights, other networks by name, and the optimizers' slots by kind (momentum, velocity), each as one vector."""
     groups: dict[str, list[np.ndarray]] = {}
     for name, variables in algorithm.variables.items():
         for variable in variables:
-            if name == "model":
-                groups.setdefault("weights", []).append(variable.numpy())
-            elif len(variable.shape) > 0:
-                groups.setdefault(variable.name.rpartition("_")[2], []).append(variable.numpy())
+            if len(variable.shape) > 0:
+                slot = variable.name.rpartition("_")[2] if name.endswith("optimizer") else None
+                groups.setdefault(slot or {"model": "weights"}.get(name, name), []).append(variable.numpy())
     return {name: np.concatenate([array.ravel() for array in arrays]) for name, arrays in groups.items()}
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from a2c.analysis import switches as sw
 from a2c.analysis.compare import QUESTION_UPDATES, Comparison
 from a2c.analysis.convergence import Aggregate, Contrast, Convergence, RunResult, is_scored
-from a2c.analysis.lock_step import WHY_UPDATES, Tried, Why
+from a2c.analysis.lock_step import Tried, Why
 from a2c.analysis.numerics import Agreement, Distance, Where
 from a2c.analysis.pictures import draw
 from a2c.analysis.statistics import MIN_SEEDS, PairedComparison
@@ -95,7 +95,8 @@ def _say_where(numerics: str, where: Where) -> str:
 def _say_why(why: Why) -> str:
     if why.smallest is None:
         return "not even all of these switches together make graph and eager agree."
-    within = f" in {QUESTION_UPDATES if isinstance(why.trials[0].outcome, QuestionResult) else WHY_UPDATES} updates"
+    tried = why.trials[0].outcome
+    within = f" in {QUESTION_UPDATES if isinstance(tried, QuestionResult) else tried.updates} updates"
     if not why.smallest:
         return f"graph and eager agree as they are{within}; nothing has to be switched off."
     sets = [trial.off for trial in why.trials if trial.complete and len(trial.off) == len(why.smallest)]

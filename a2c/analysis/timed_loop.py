@@ -150,7 +150,8 @@ def clocks_on(clock: Clock, loop: Loop) -> Iterator[None]:
         (loop, "log", LOGGING),
     )
     compiled = [(each, FORWARD) for policy in acting for each in policy.compiled.values()]
-    compiled += [(each, UPDATE) for each in algorithm.learning()]
+    values = [policy.compiled.get("value") for policy in acting]  # counted above
+    compiled += [(each, UPDATE) for each in (*algorithm.learning(), *algorithm.traced) if each not in values]
     with ExitStack() as stack:
         for owner, name, row in calls:
             stack.enter_context(_replaced(owner, name, clock.timed(row, getattr(owner, name))))

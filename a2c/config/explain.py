@@ -65,8 +65,8 @@ def _setting(config: Config, key: str, value: Any, default: Any, *, only_changed
         return []
     text = f"{_meaning(sections(kind).get(section, Config), leaf)} Allowed: {may_be}.".lstrip()
     if default is not PydanticUndefined:  # a key of a user's own section may have no default
-        text += f" Default: {_yaml(default)}."
-    return [*textwrap.wrap(text, 114, initial_indent="# ", subsequent_indent="# "), f"{leaf}: {_yaml(value)}"]
+        text += f" Default: {as_yaml(default)}."
+    return [*textwrap.wrap(text, 114, initial_indent="# ", subsequent_indent="# "), f"{leaf}: {as_yaml(value)}"]
 
 
 def _meaning(owner: type[Section], key: str) -> str:
@@ -75,6 +75,6 @@ def _meaning(owner: type[Section], key: str) -> str:
     return next((field.description for field in fields if field and field.description), "")
 
 
-def _yaml(value: Any) -> str:
+def as_yaml(value: Any) -> str:
     """A value as YAML on one line."""
     return yaml.safe_dump(value, default_flow_style=True, width=10**6).removesuffix("...\n").strip()

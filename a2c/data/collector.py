@@ -158,6 +158,9 @@ class RolloutCollector:
 
         Returns:
             How many environments could not be restored and start new episodes (see `VecEnv.restore`).
+
+        Raises:
+            KeyError, ValueError: if `state` is not of such a collector.
         """
         draws = int(state["draws"])
         if not 0 <= draws < 2**62:  # int64, and more are added

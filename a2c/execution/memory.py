@@ -10,7 +10,7 @@ from a2c.config import Config, UserError
 from a2c.execution.machine import memory_limit
 
 COPIES = 4  # of every weight: itself, its gradient, and the optimizer's averages (two for Adam)
-FACTS = 28  # bytes of a transition besides its screen: action, reward, three ends, age, priority and its sums
+FACT_BYTES = 28  # bytes of a transition besides its screen: action, reward, three ends, age, priority and its sums
 
 
 def physical_memory() -> int:
@@ -53,7 +53,7 @@ def check_replay_memory(capacity: int, stored: int, observation_space: Any, stac
         UserError: if not; it names the key and sizes.
     """
     memory = physical_memory()
-    each = math.prod(observation_space.shape) // stack * observation_space.dtype.itemsize + FACTS
+    each = math.prod(observation_space.shape) // stack * observation_space.dtype.itemsize + FACT_BYTES
     size = stored * each
     if size > memory:
         raise UserError(

@@ -6,6 +6,7 @@ than the size of the file.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import os
@@ -62,6 +63,8 @@ def write_archive(
                     npy.write_array(member, np.asarray(array), allow_pickle=False)
             archive.comment = _MARK + bytes(64)
         file.seek(-64, os.SEEK_END)
+        if file.tell() > LARGEST - 64:
+            raise OSError(errno.EFBIG, f"it would have more than {LARGEST:,} bytes, the most that are read", str(path))
         digest = _digest(file, file.tell())
         file.write(digest)
 

@@ -72,18 +72,16 @@ class FolderLock:
         path = self.folder / ".lock"
         try:
             self.file = TextIOWrapper(reopen(path), encoding="utf-8", errors="replace")
-        except OSError as error:
-            raise UserError(f"{path}, the lock of the folder, cannot be written: {error.strerror}.") from None
-        try:
             _lock(self.file)
+            self.file.truncate()
+            os.write(self.file.fileno(), f"number {os.getpid()} on {socket.gethostname()}\n".encode())
         except BlockingIOError:
-            holder = self.file.read(80).strip()
+            holder = self.file.read(80).strip() if self.file else ""
             raise LockedError(
                 f"Another process{f' ({holder})' if holder else ''} works in {self.folder}; wait for it, or stop it."
             ) from None
-        self.file.truncate()
-        self.file.write(f"number {os.getpid()} on {socket.gethostname()}\n")
-        self.file.flush()
+        except OSError as error:
+            raise UserError(f"{path}, the lock of the folder, cannot be written: {error.strerror}.") from None
         os.set_inheritable(self.file.fileno(), self.inherited)
 
     def wait(self) -> None:

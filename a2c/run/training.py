@@ -155,6 +155,7 @@ class Run:
         self.clock = Stopwatch(self.counters)
         if self.counters.evaluation_due(self.config):  # the previous session was stopped in it
             self.evaluate()
+            self.consult()
             self.save()
         while not (self.finished or self.stopping or self.ending):
             update = self.learn()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from typing import Any
 
 from a2c.algorithms.sections import DEFAULT
 from a2c.config import Config, dotted, dump_config, preset_config, preset_names
+from a2c.config.explain import as_yaml
 from a2c.extensions import naming
 from a2c.show.runs import RunRecord
 
@@ -22,6 +22,8 @@ def train_command(config: Config) -> str:
     for preset in (None, *preset_names()):  # None: the default of `a2c train`
         named = {"algorithm.name": config.algorithm.name} if preset is None else {}
         near = preset_config(preset, {"env.id": config.env.id, **named})
+        if near.algorithm.name != config.algorithm.name:
+            continue  # keys of its own would remain
         values = dotted(dump_config(near))
         differing = {key: value for key, value in wanted.items() if key not in values or values[key] != value}
         if preset is None or len(differing) < len(shortest):
@@ -30,7 +32,7 @@ def train_command(config: Config) -> str:
             if preset is None and config.algorithm.name != DEFAULT:
                 words += ["--algorithm", config.algorithm.name]
     for key, value in ({"seed": config.seed} | shortest).items():
-        words += [_FLAGS[key], str(value)] if key in _FLAGS else ["--set", f"{key}={_yaml(value)}"]
+        words += [_FLAGS[key], str(value)] if key in _FLAGS else ["--set", f"{key}={as_yaml(value)}"]
     return shlex.join(["a2c", "train", *words])
 
 
@@ -53,7 +55,3 @@ def watch_command(run: RunRecord) -> str:
 def _naming(run: RunRecord) -> list[str]:
     env, algorithm, model = (str(run.settings.get(key)) for key in ("env.id", "algorithm.name", "model.name"))
     return naming(env, algorithm, model, run.settings.get("env.wrappers"))
-
-
-def _yaml(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)

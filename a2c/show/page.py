@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from a2c.config import UserError, build_config, printable
+from a2c.config import UserError, build_config, printable_lines
 from a2c.messages import interval, number
 from a2c.reading import is_regular, read_bytes
 from a2c.run.counters import WINDOW
@@ -237,7 +237,7 @@ def _versions(run: RunRecord) -> str:
 
 def escape(text: str) -> str:
     """A text escaped for a page; the ends of lines are kept."""
-    return html.escape("\n".join(map(printable, text.split("\n"))))
+    return html.escape(printable_lines(text))
 
 
 def _section(heading: str, content: str) -> str:

@@ -251,8 +251,8 @@ def _first_recent(caption: Caption, t: int) -> int:
 
 
 def _recent(caption: Caption) -> int:
-    """RECENT_SECONDS in agent steps."""
-    return round(RECENT_SECONDS * caption.steps_per_second)
+    """RECENT_SECONDS in agent steps, at least one."""
+    return max(1, round(RECENT_SECONDS * caption.steps_per_second))
 
 
 def _draw_numbers(box: np.ndarray, observation: np.ndarray) -> None:

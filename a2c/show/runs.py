@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 from array import array
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -201,18 +201,18 @@ def _metrics(path: Path, warn: Callable[[str], None]) -> dict[str, FloatArray]:
 
 
 def _evaluations(path: Path, warn: Callable[[str], None]) -> tuple[Evaluation, ...]:
-    found: list[Evaluation] = []
-    steps = -math.inf
+    found: deque[Evaluation] = deque(maxlen=MOST_EVALUATIONS)
+    left_out, steps = 0, -math.inf
     for values in logged(path, warn):
         if values["env_steps"] <= steps:
             continue
         steps = values["env_steps"]
         if not math.isfinite(as_float(values.get("mean"))):
             continue
-        if len(found) == MOST_EVALUATIONS:
-            warn(f"{path}: evaluations after the first {MOST_EVALUATIONS:,} are left out.")
-            break
+        left_out += len(found) == MOST_EVALUATIONS
         found.append(_evaluation(values))
+    if left_out:
+        warn(f"{path}: only the last {MOST_EVALUATIONS:,} evaluations are shown; {left_out:,} are left out.")
     return tuple(found)
 
 

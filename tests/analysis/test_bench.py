@@ -125,6 +125,18 @@ def test_the_actors_of_a3c_are_timed(tmp_path):
     assert min(clock.seconds[row] for row in ("emulator", FORWARD, TRANSFER, UPDATE)) > 0
 
 
+def test_all_that_ppo_computes_in_an_update_is_timed_as_the_update(tmp_path):
+    config, clock = small_config(env={"id": "Catch"}, algorithm={"name": "ppo"}, runtime=GRAPH), Clock()
+    with make_vec_env(config.env, seed=0) as envs, Writers(tmp_path, config, Counters()) as writers:
+        algorithm = build_algorithm(config, envs.observation_space, envs.num_actions)
+        collector = build_collector(config, envs, algorithm.policy)
+        rollout, _ = collector.collect()
+        with clocks_on(clock, Loop(config, algorithm, collector, writers)):
+            algorithm._whole(rollout)
+    assert clock.seconds[UPDATE] > 0
+    assert clock.seconds[FORWARD] > 0
+
+
 # --- the clock --------------------------------------------------------------------------------------------------------
 
 

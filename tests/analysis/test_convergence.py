@@ -10,7 +10,7 @@ import yaml
 from in_process import InProcess
 
 from a2c.analysis import convergence
-from a2c.analysis.arms import Arm, ArmRun, find_runs, is_finished, plan_runs, steps_done, training_jobs
+from a2c.analysis.arms import Arm, ArmRun, arms_of, is_finished, plan_runs, steps_done, training_jobs
 from a2c.analysis.jobs import run_jobs
 from a2c.config import UserError, build_config, dump_config
 from a2c.run.archive import write_archive
@@ -210,7 +210,7 @@ def begun(tmp_path) -> Path:
 
 def test_runs_are_sorted_into_arms_by_what_differs(begun):
     folders = [begun / name for name in ("plain-s0", "plain-s1", "quick-s1", "quick-s0")]
-    runs = find_runs(folders)
+    runs = arms_of(folders)
     assert [(run.arm, run.env, run.seed) for run in runs] == [
         ("learning_rate=0.0007", "Bandit", 0),
         ("learning_rate=0.0007", "Bandit", 1),
@@ -232,13 +232,13 @@ def test_runs_of_several_algorithms_are_named_after_them_and_after_what_differs_
         (tmp_path / name / "config.yaml").write_text(
             yaml.safe_dump(dump_config(bandit(total_env_steps=1000, **sections)))
         )
-    runs = find_runs([tmp_path / name for name in "abc"])
+    runs = arms_of([tmp_path / name for name in "abc"])
     assert [(run.arm, run.exact) for run in runs] == [
         ("algorithm=a2c", True),
         ("algorithm=ppo", True),
         ("algorithm=a3c", False),
     ]
-    labels = {run.arm for run in find_runs([tmp_path / name for name in "bda"])}
+    labels = {run.arm for run in arms_of([tmp_path / name for name in "bda"])}
     assert labels == {
         "algorithm=ppo, learning_rate=0.001",
         "algorithm=ppo, learning_rate=0.002",
@@ -248,11 +248,11 @@ def test_runs_of_several_algorithms_are_named_after_them_and_after_what_differs_
 
 def test_runs_that_cannot_be_compared_are_refused(begun, tmp_path):
     with pytest.raises(UserError, match="trained in the same way"):
-        find_runs([begun / "plain-s0", begun / "plain-s1"])
+        arms_of([begun / "plain-s0", begun / "plain-s1"])
     with pytest.raises(UserError, match="is not the folder of a run"):
-        find_runs([begun / "plain-s0", tmp_path])
+        arms_of([begun / "plain-s0", tmp_path])
     with pytest.raises(UserError, match="same configuration and seed"):
-        find_runs([begun / name for name in ("plain-s0", "quick-s0", "plain-s0")])
+        arms_of([begun / name for name in ("plain-s0", "quick-s0", "plain-s0")])
     empty = tmp_path / "empty"
     empty.mkdir()
     with pytest.raises(UserError, match="No game has ended"):

@@ -9,7 +9,7 @@ from gymnasium.spaces import Box
 from a2c.algorithms.a2c import A2C
 from a2c.algorithms.algorithm import Algorithm, build_algorithm
 from a2c.analysis import numerics
-from a2c.config import Config, RuntimeConfig, build_config
+from a2c.config import Config, RuntimeConfig, build_config, dump_config
 from a2c.data.rollout import Rollout
 from a2c.execution import runtime
 
@@ -192,6 +192,18 @@ def test_growth_measures_weights_and_moments_of_the_same_updates():
     assert 0 < first["weights"].relative < 1e-2
     assert first["weights"].max_abs == pytest.approx(1e-3, rel=0.1)
     assert second["momentum"].relative > 0
+
+
+@pytest.mark.parametrize("name", ["dqn", "sac"])
+def test_growth_measures_the_other_networks_of_an_algorithm_under_their_names(name):
+    section = {"name": name, "rollout_length": T, "replay_capacity": 256}
+    changes = {"algorithm": section, "optimizer": {"name": "adam"}}
+    algorithm = build_algorithm(build_config({**dump_config(config("eager")), **changes}, where="test"), VECTORS, A)
+    groups, networks = numerics.variable_groups(algorithm), algorithm.variables
+    others = {"dqn": ["target"], "sac": ["critics", "targets"]}[name]
+    assert sorted(groups) == sorted(["weights", *others, "momentum", "velocity"])
+    for group, variables in {**{other: other for other in others}, "weights": "model"}.items():
+        assert groups[group].size == sum(np.prod(variable.shape) for variable in networks[variables])
 
 
 def test_agreement_counts_variables_after_the_first_and_after_the_last_update():

@@ -168,6 +168,10 @@ def test_the_reason_is_named(smallest, words):
     assert words in said(why=Why(tuple(trials), smallest))
 
 
+def test_the_reason_holds_for_as_many_updates_as_were_compared():
+    assert "agree as they are in 2 updates" in said(why=Why((Tried((), Agreement(2, 10, 10, 10)),), ()))
+
+
 def test_growth_says_zero_only_for_zero():
     def update(relative: float) -> dict[str, Distance]:
         return {"weights": Distance(relative, relative), "velocity": Distance(0.0, 0.0)}

@@ -182,6 +182,17 @@ def trained_with(command: str):
 CONFIGS = {
     "preset": load_config(env_id="Pong", overrides={"seed": 7, "total_env_steps": 1000})[0],
     "another preset": load_config(config="machado", env_id="Qbert")[0],
+    "network and optimizer of another algorithm's preset": load_config(
+        env_id="Breakout",
+        overrides={
+            key: value
+            for key, value in dotted(dump_config(load_config(config="breakout-ppo", env_id="Breakout")[0])).items()
+            if key.startswith(("model.", "optimizer.", "env."))
+        },
+    )[0],
+    "a small number and a word in a wrapper's arguments": small_config(
+        env={"id": "Catch", "wrappers": [{"mine:Own": {"scale": 1e-05, "word": "on"}}]}
+    ),
     "far from all": small_config(
         env={"id": "some.module:Env-v0", "reward_clipping": "none"},
         optimizer={"epsilon": 1e-9, "learning_rate": 3.0000000000000004e-05, "schedule": "linear"},
@@ -212,6 +223,14 @@ def test_a_configuration_of_another_version_is_no_reason_to_say_nothing_else(tmp
     assert "The command that trains it cannot be given here" in text
     assert "evaluation.every_updates" in text
     assert f"a2c eval {run}" in text
+
+
+def test_of_too_many_evaluations_the_last_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr("a2c.show.runs.MOST_EVALUATIONS", 2)
+    run, told = make_run(tmp_path / "r", RISE, evaluations=[evaluation(i, float(i)) for i in (1, 2, 3, 4)]), []
+    (read,) = read_runs([run], told.append)
+    assert [each.mean for each in read.evaluations] == [3, 4]
+    assert told == [f"{run / 'evaluations.jsonl'}: only the last 2 evaluations are shown; 2 are left out."]
 
 
 def test_the_games_of_the_last_evaluation_are_played_again(tmp_path):

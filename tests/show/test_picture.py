@@ -49,6 +49,13 @@ def panel(painter: Painter, t: int, step: Step) -> np.ndarray:
     return painter.frame(t, np.zeros((210, 160, 3), np.uint8))[top : top + height, left : left + width]
 
 
+def test_a_step_may_take_longer_than_the_span_of_the_curve():
+    own = thoughts([[0.5, 0.5]] * 3)._replace(effects=np.ones((3, GRID, GRID), np.float32))
+    slow = caption(steps_per_second=0.05, saliency="value")
+    panel(Painter(slow, own), 2, step())
+    assert dyed(np.zeros((210, 160, 3), np.uint8), slow, own, 2).max() > 0
+
+
 def test_the_screen_is_the_emulators_pixel_by_pixel():
     screen = np.random.default_rng(0).integers(256, size=(210, 160, 3), dtype=np.uint8)
     frame = Painter(caption(), thoughts([[0.5, 0.5]])).frame(0, screen)
