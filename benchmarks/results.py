@@ -388,8 +388,9 @@ the last 0.25 M steps before the column's (`benchmarks/zoo_curves.csv` names the
 less: with an earlier preset PPO had 293 and 187 on Breakout, in training, with seeds 0 and 1
 ([experiments](experiments.md))."""
 COUNTS = """\
-These counts are a description, with no interval: so few runs are no test. The presets were chosen on
-these games, with seed 0 among the seeds looked at, while each of the zoo's algorithms has one setting for all games."""
+These counts, of scores that are not rounded, are a description, with no interval: so few runs are no test. The presets
+were chosen on these games, with seed 0 among the seeds looked at, while each of the zoo's algorithms has one setting
+for all games."""
 SPEED = """\
 A run takes at most {minutes} minutes of training on two cores; its start and its evaluations are not counted. Runs made
 on one core are counted {times} times as fast there, as one of Qbert was."""
