@@ -182,12 +182,12 @@ def trained_with(command: str):
 CONFIGS = {
     "preset": load_config(env_id="Pong", overrides={"seed": 7, "total_env_steps": 1000})[0],
     "another preset": load_config(config="machado", env_id="Qbert")[0],
-    "network and optimizer of another algorithm's preset": load_config(
+    "all but the algorithm of another algorithm's preset": load_config(
         env_id="Breakout",
         overrides={
             key: value
             for key, value in dotted(dump_config(load_config(config="breakout-ppo", env_id="Breakout")[0])).items()
-            if key.startswith(("model.", "optimizer.", "env."))
+            if not key.startswith("algorithm.")
         },
     )[0],
     "a small number and a word in a wrapper's arguments": small_config(
