@@ -17,6 +17,7 @@ from tensorboard.backend.event_processing.event_file_loader import RawEventFileL
 from tensorboard.compat.proto.event_pb2 import Event
 
 from a2c.run.checkpoint import read_checkpoint, step_files
+from a2c.run.progress import Progress
 
 START_UP, TRAINING, SAVING = "start-up", "training", "saving"
 TIMES = ("seconds", "steps_per_second", "checkpoint")  # and the name of the run, in its evaluations
@@ -30,6 +31,20 @@ class Kill:
     env_steps: int  # of the last line of metrics
     phase: str  # what was under way
     checkpoint: int | None  # env_steps of the one to resume from; None: killed before the first was whole
+
+
+class StopInEvaluation(Progress):
+    """A view that asks the run to stop, as Ctrl-C does, after the first game of the evaluation at some step."""
+
+    def __init__(self, env_steps: int) -> None:
+        self.env_steps = env_steps
+
+    def start(self, config, counters):
+        self.counters = counters
+
+    def evaluating(self, scores, episodes):
+        if self.counters.env_steps == self.env_steps and len(scores) == 1:
+            os.kill(os.getpid(), signal.SIGINT)
 
 
 class Session:

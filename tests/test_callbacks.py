@@ -1,21 +1,18 @@
 """Callbacks: what they are told is true, what they ask for is done, and the bits stay as they are."""
 
-import os
 import runpy
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from conftest import GRAPH, small_config
-from killing import assert_same_checkpoints, read_lines
+from killing import StopInEvaluation, assert_same_checkpoints, read_lines
 
 from a2c.config import UserError
 from a2c.run.callbacks import Callback, Callbacks, Moment, StopAt
 from a2c.run.checkpoint import read_checkpoint, step_files
 from a2c.run.counters import WINDOW, Counters
-from a2c.run.progress import Progress
 from a2c.run.training import train
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "patience.py"
@@ -112,13 +109,8 @@ def test_an_answer_to_an_evaluation_that_a_resume_makes_up_for_is_heard_at_once(
         def on_evaluation(self, moment, mean, scores):
             return "stop"
 
-    class Stop(Progress):
-        def evaluating(self, scores, episodes):
-            if len(scores) == 1:
-                os.kill(os.getpid(), signal.SIGINT)
-
     judged = config(evaluation={"every_env_steps": 64, "episodes": 2})
-    assert train(judged, run_dir, progress=Stop()).counters.env_steps == 64
+    assert train(judged, run_dir, progress=StopInEvaluation(64)).counters.env_steps == 64
     assert train(judged, run_dir, resume=True, callbacks=[Enough()]).counters.env_steps == 64
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import yaml
 from conftest import GRAPH, small_config
-from killing import scalars
+from killing import StopInEvaluation, scalars
 from PIL import Image
 from tensorflow.python.summary.summary_iterator import summary_iterator
 
@@ -171,20 +171,6 @@ class StopAfter(Progress):
 
     def show(self, record, counters):
         if record.updates >= self.updates:
-            os.kill(os.getpid(), signal.SIGINT)
-
-
-class StopInEvaluation(Progress):
-    """Asks for it after the first game of the evaluation at some step."""
-
-    def __init__(self, env_steps: int) -> None:
-        self.env_steps = env_steps
-
-    def start(self, config, counters):
-        self.counters = counters
-
-    def evaluating(self, scores, episodes):
-        if self.counters.env_steps == self.env_steps and len(scores) == 1:
             os.kill(os.getpid(), signal.SIGINT)
 
 

@@ -257,8 +257,8 @@ def variable_groups(algorithm: Algorithm) -> dict[str, np.ndarray]:
     for name, variables in algorithm.variables.items():
         for variable in variables:
             if len(variable.shape) > 0:
-                slot = variable.name.rpartition("_")[2] if name.endswith("optimizer") else None
-                groups.setdefault(slot or {"model": "weights"}.get(name, name), []).append(variable.numpy())
+                group = variable.name.rpartition("_")[2] if name.endswith("optimizer") else name
+                groups.setdefault("weights" if name == "model" else group, []).append(variable.numpy())
     return {name: np.concatenate([array.ravel() for array in arrays]) for name, arrays in groups.items()}
 
 

@@ -149,13 +149,12 @@ def clocks_on(clock: Clock, loop: Loop) -> Iterator[None]:
         *((policy, "explore", TRANSFER) for policy in acting),
         (loop, "log", LOGGING),
     )
-    compiled = [(each, FORWARD) for policy in acting for each in policy.compiled.values()]
-    values = [policy.compiled.get("value") for policy in acting]  # counted above
-    compiled += [(each, UPDATE) for each in (*algorithm.learning(), *algorithm.traced) if each not in values]
+    compiled = dict.fromkeys((*algorithm.learning(), *algorithm.traced), UPDATE)
+    compiled |= {each: FORWARD for policy in acting for each in policy.compiled.values()}  # some are `traced` too
     with ExitStack() as stack:
         for owner, name, row in calls:
             stack.enter_context(_replaced(owner, name, clock.timed(row, getattr(owner, name))))
-        for function, row in compiled:
+        for function, row in compiled.items():
             stack.enter_context(_replaced(function, "execute", clock.timed_work(row, function.execute)))
         if len(collector.groups) > 1:
             each_group = clock.timed_groups(collector.each_group, len(simulators))

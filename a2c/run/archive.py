@@ -62,10 +62,10 @@ def write_archive(
                 with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
                     npy.write_array(member, np.asarray(array), allow_pickle=False)
             archive.comment = _MARK + bytes(64)
-        file.seek(-64, os.SEEK_END)
-        if file.tell() > LARGEST - 64:
+        end = file.seek(-64, os.SEEK_END)
+        if end + 64 > LARGEST:
             raise OSError(errno.EFBIG, f"it would have more than {LARGEST:,} bytes, the most that are read", str(path))
-        digest = _digest(file, file.tell())
+        digest = _digest(file, end)
         file.write(digest)
 
 

@@ -202,7 +202,7 @@ def test_growth_measures_the_other_networks_of_an_algorithm_under_their_names(na
     groups, networks = numerics.variable_groups(algorithm), algorithm.variables
     others = {"dqn": ["target"], "sac": ["critics", "targets"]}[name]
     assert sorted(groups) == sorted(["weights", *others, "momentum", "velocity"])
-    for group, variables in {**{other: other for other in others}, "weights": "model"}.items():
+    for group, variables in (("weights", "model"), *zip(others, others, strict=True)):
         assert groups[group].size == sum(np.prod(variable.shape) for variable in networks[variables])
 
 
