@@ -54,6 +54,7 @@ class AlgorithmSection(Section):
     SEPARATE_VALUE: ClassVar[bool] = False  # whether it needs model.separate_value
     BOOTSTRAPS: ClassVar[bool] = True  # whether it values the observation after each rollout
     HEAD: ClassVar[str] = "logits of a policy"  # what the first head of its network gives, in words
+    BONUS: ClassVar[str] = ""  # what its values count besides rewards, in words
     SPACE: ClassVar[Mapping[str, Any]] = {}  # what `a2c tune` varies if no file says it, in the form of such a file
 
     name: str

@@ -334,6 +334,7 @@ class SACSection(ReplaySection):
 
     IMPLEMENTATION = "a2c.algorithms.sac:SAC"
     TITLE = "SAC, soft actor-critic, for discrete actions (Christodoulou 2019, arXiv 1910.07207)"
+    BONUS = "entropy bonuses"
     METRICS = (
         Metric("policy_loss", "policy loss", form="+.4f"),
         Metric("critic_loss", "mean squared errors of both critics, added"),

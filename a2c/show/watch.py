@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from a2c.algorithms.policy import Policy
-from a2c.config import UserError, env_slug
+from a2c.config import Config, UserError, env_slug
 from a2c.envs import atari_game, clips_rewards, make_filmed_env
 from a2c.envs.gymnasium import ScalarEnvs
 from a2c.evaluation.evaluate import PlayedGame, check_scores, evaluation_envs, play, way
@@ -216,8 +216,6 @@ def _counted(chosen: Chosen, part: Part) -> Iterator[Step]:
 def _caption(chosen: Chosen) -> Caption:
     config, env, request = chosen.saved.config, chosen.env, chosen.request
     game = atari_game(config.env.id)
-    rewards = "rewards' signs" if clips_rewards(config.env) else "rewards"
-    end = "the next lost life or the end" if config.env.cut_on_life_loss and game else "the end"
     return Caption(
         title=game.name if game else config.env.id,
         subtitle=(
@@ -227,12 +225,18 @@ def _caption(chosen: Chosen) -> Caption:
         action_names=env.action_names,
         steps_per_second=env.frames_per_second / env.frames_per_step,
         pixel_aspect=ATARI_ASPECT if game else 1.0,
-        value_meaning=(
-            f"the sum of {rewards} from here to {end},",
-            f"discounted by {config.algorithm.gamma:g} a step; the value where a time limit cuts it",
-        ),
+        value_meaning=value_meaning(config),
         saliency=request.saliency,
     )
+
+
+def value_meaning(config: Config) -> tuple[str, str]:
+    """What the value estimates, and what came of it, in two lines of the picture."""
+    rewards = "rewards' signs" if clips_rewards(config.env) else "rewards"
+    end = "the next lost life or the end" if config.env.cut_on_life_loss and atari_game(config.env.id) else "the end"
+    bonus = config.algorithm.BONUS
+    note = f"the value counts {bonus} too" if bonus else "the value where a time limit cuts it"
+    return f"the sum of {rewards} from here to {end},", f"discounted by {config.algorithm.gamma:g} a step; {note}"
 
 
 def _watched(chosen: Chosen, frames: int, files: list[Path]) -> Watched:

@@ -19,11 +19,11 @@ from conftest import heed_sigint, small_config, watchable
 from PIL import Image
 
 from a2c.cli import main
-from a2c.config import UserError
+from a2c.config import UserError, load_config
 from a2c.evaluation.evaluate import evaluate
 from a2c.run.training import train
 from a2c.show.picture import GAME, GLOW
-from a2c.show.watch import WatchRequest, make_video
+from a2c.show.watch import WatchRequest, make_video, value_meaning
 
 DRAWN = '''
 import gymnasium as gym
@@ -134,6 +134,24 @@ def test_a_game_becomes_an_mp4_a_gif_and_a_json_that_says_what_they_are(monkeypa
     with Image.open(out / names[1]) as image:
         assert (image.size, image.n_frames) == ((640, 360), 11)
     assert sorted(out.iterdir()) == sorted(out / name for name in names)
+
+
+@pytest.mark.parametrize(
+    ("env", "algorithm", "rewards", "note"),
+    [
+        ("Catch", "ppo", "rewards from here to the end", "the value where a time limit cuts it"),
+        (
+            "Pong",
+            "a2c",
+            "rewards' signs from here to the next lost life or the end",
+            "the value where a time limit cuts it",
+        ),
+        ("CartPole-v1", "sac", "rewards from here to the end", "the value counts entropy bonuses too"),
+    ],
+)
+def test_the_picture_says_what_the_value_estimates(env, algorithm, rewards, note):
+    config, *_ = load_config(env_id=env, assignments=[f"algorithm.name={algorithm}"])
+    assert value_meaning(config) == (f"the sum of {rewards},", f"discounted by 0.99 a step; {note}")
 
 
 def test_an_atari_game_has_every_frame_of_the_emulator_in_colour(tmp_path, short_pong, monkeypatch):
