@@ -32,6 +32,11 @@ def number(value: float | None, form: str = ",.2f", *, missing: str = "-") -> st
     return format(value, form if abs(value) < HUGE else ".4g")
 
 
+def counted(many: int, noun: str) -> str:
+    """`1 game`, `1,000 games`."""
+    return f"{many:,} {noun}{'s' * (many != 1)}"
+
+
 def nearest(word: str, allowed: list[str]) -> str:
     """` Did you mean ...?` with the nearest matches, or nothing."""
     lowered = {name.lower(): name for name in allowed}

@@ -21,6 +21,7 @@ from a2c.analysis.statistics import MIN_SEEDS, PairedComparison
 from a2c.analysis.tune import Found, Search
 from a2c.config import Config, UserError, printable_lines
 from a2c.config.explain import explained
+from a2c.messages import counted
 from a2c.run.files import write_atomically
 from a2c.run.lock import is_locked
 
@@ -103,7 +104,7 @@ def say(name: str, ended: PairedComparison, env_steps: int) -> str:
         env_steps: of each run.
     """
     name = name.capitalize()
-    new = f"{ended.pairs} new seed{'s' if ended.pairs > 1 else ''}, {env_steps:,} steps"
+    new = f"{counted(ended.pairs, 'new seed')}, {env_steps:,} steps"
     unshown = f"{name} is not shown to be better than the default"
     if ended.estimate is None:
         return f"{unshown}: no game of a run had ended ({new})."

@@ -50,7 +50,7 @@ from a2c.cli.options import (
 from a2c.cli.places import place_of
 from a2c.config import UserError, load_config
 from a2c.extensions import is_extension
-from a2c.messages import interval, number
+from a2c.messages import counted, interval, number
 from a2c.quiet import fast
 from a2c.run.files import check_exists
 
@@ -307,7 +307,7 @@ def _cited(reference: dict[str, Any]) -> str:
 def print_evaluation(result: EvalResult) -> None:
     """Print the full result of one agent."""
     within = "" if result.interval is None else f" (95 % interval {interval(result.interval)})"
-    say(f"{result.env}: mean {number(result.mean)}{within} over {result.episodes} whole games")
+    say(f"{result.env}: mean {number(result.mean)}{within} over {counted(result.episodes, 'whole game')}")
     table = Table.grid(padding=(0, 2))
     table.add_row("median", f"{result.median:g}, from {result.minimum:g} to {result.maximum:g}")
     if result.human_normalized is not None:

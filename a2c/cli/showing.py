@@ -28,7 +28,7 @@ from a2c.cli.options import (
     trust_named,
 )
 from a2c.config import MOST_GAMES, UserError
-from a2c.messages import interval, number
+from a2c.messages import counted, interval, number
 from a2c.quiet import fast
 from a2c.run.files import check_exists
 
@@ -211,7 +211,7 @@ def _export_bundle(exporting: Any, path: Path, formats: list[str], *, as_json: b
     within = f" (95 % interval {interval(judged['interval'])})" if judged["interval"] else ""
     say(
         f"{facts['game']} after {facts['training']['env_steps']:,} steps: mean {number(judged['mean'])}{within} over "
-        f"{judged['episodes']} whole games",
+        + counted(judged["episodes"], "whole game"),
         _with_size(written.file),
         "Whoever gets the file plays whole games with:",
         f"  {written.command}",
@@ -276,7 +276,7 @@ def _print_watched(watched: Watched) -> None:
     seconds = watched.frames / watched.frames_per_second
     scores = ", ".join(f"{score:g}" for score in sorted(watched.scores, reverse=True))
     say(
-        f"{watched.env}: the {watched.choice} of {len(watched.scores)} games ({scores}) scored {watched.score:g} in "
+        f"{watched.env}: {watched.which} ({scores}) scored {watched.score:g} in "
         f"{watched.length:,} steps, {seconds:.0f} s of play; {watched.policy}, game seed {watched.game_seed}"
     )
     for file in watched.files:

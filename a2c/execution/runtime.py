@@ -14,6 +14,7 @@ import tensorflow as tf
 from a2c.config import Config, RuntimeConfig, UserError
 from a2c.envs import is_native
 from a2c.execution.machine import allowed_cores, onednn_is_off, processor, processor_features
+from a2c.messages import counted
 from a2c.quiet import keras_file
 
 # Grappler passes that change the last bits of a graph's results compared with eager execution. The networks need the
@@ -77,7 +78,7 @@ def _give_signals_a_stack() -> None:
 
 
 def _threads(number: int) -> str:
-    return f"{number} thread{'s' * (number > 1)}" if number else "as many threads as cores"
+    return counted(number, "thread") if number else "as many threads as cores"
 
 
 def parts_of(config: Config) -> int:

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from a2c.algorithms.section import Metric
 from a2c.config import Config
-from a2c.messages import number
+from a2c.messages import counted, number
 from a2c.run.counters import Counters
 from a2c.run.metrics import Record
 from a2c.run.view import duration
@@ -77,7 +77,9 @@ class PlainProgress(Progress):
     def evaluating(self, scores: Sequence[float], episodes: int) -> None:
         """Print a line when all games are played."""
         if len(scores) == episodes:
-            self.console.print(f"evaluation: mean {_mean(scores)} over {episodes} whole games", soft_wrap=True)
+            self.console.print(
+                f"evaluation: mean {_mean(scores)} over {counted(episodes, 'whole game')}", soft_wrap=True
+            )
 
 
 class LiveProgress(Progress):

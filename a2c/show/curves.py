@@ -11,6 +11,7 @@ import numpy as np
 from a2c.algorithms.section import Metric
 from a2c.algorithms.sections import SECTIONS
 from a2c.config import UserError
+from a2c.messages import counted
 from a2c.run.counters import WINDOW
 from a2c.run.metrics import RUN_COLUMNS
 from a2c.show.runs import METRICS, RETURN, FloatArray, RunRecord, by_game, by_recipe
@@ -181,5 +182,5 @@ def _label(members: Sequence[RunRecord]) -> str:
         return names[0]
     shown = ", ".join(names) if len(names) <= 4 else f"{names[0]}, ..., {names[-1]}"
     seeds = len({str(run.seed) for run in members})
-    count = f"{seeds} seeds" if seeds == len(names) else f"{len(names)} runs of {seeds} seed{'s' * (seeds > 1)}"
+    count = f"{seeds} seeds" if seeds == len(names) else f"{len(names)} runs of {counted(seeds, 'seed')}"
     return f"{shown}: median of {count} where all have data, band from lowest to highest"

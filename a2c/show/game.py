@@ -56,6 +56,11 @@ def choose(played: Sequence[PlayedGame], choice: Choice) -> PlayedGame:
     return ranked[0 if choice == "worst" else (len(ranked) - 1) // 2]
 
 
+def chosen_of(choice: str, number: int) -> str:
+    """The chosen game of `number`, in words."""
+    return f"the {choice} of {number} games" if number > 1 else "the only game"
+
+
 def replay(env: ScalarEnvs, game: PlayedGame) -> Iterator[Step]:
     """Replay a game.
 

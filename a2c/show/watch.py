@@ -19,7 +19,7 @@ from a2c.run.checkpoint import Saved, restored_policy
 from a2c.run.files import made_folder, write_result
 from a2c.run.lookup import check_trust, find_checkpoint, run_folder
 from a2c.run.view import Part, View
-from a2c.show.game import Choice, Saliency, Step, Thoughts, choose, replay, think
+from a2c.show.game import Choice, Saliency, Step, Thoughts, choose, chosen_of, replay, think
 from a2c.show.picture import ATARI_ASPECT, Caption, Painter, dyed, lines
 from a2c.show.saliency import is_image
 from a2c.show.terminal import Screen
@@ -59,6 +59,11 @@ class Watched:
     frames_per_second: float
     saliency: str | None
     files: tuple[str, ...]
+
+    @property
+    def which(self) -> str:
+        """The game that was chosen, in words."""
+        return chosen_of(self.choice, len(self.scores))
 
     def write(self, path: Path) -> None:
         """Write it as JSON, atomically.
@@ -220,7 +225,7 @@ def _caption(chosen: Chosen) -> Caption:
         title=game.name if game else config.env.id,
         subtitle=(
             f"after {chosen.saved.env_steps:,} training steps, {way(chosen.policy, greedy=chosen.greedy)} actions, "
-            f"the {request.choice} of {request.episodes} games, seed {chosen.game.episode.seed}"
+            f"{chosen_of(request.choice, request.episodes)}, seed {chosen.game.episode.seed}"
         ),
         action_names=env.action_names,
         steps_per_second=env.frames_per_second / env.frames_per_step,

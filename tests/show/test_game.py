@@ -14,7 +14,7 @@ from a2c.config import Config, UserError
 from a2c.data.rollout import Episode
 from a2c.envs import make_filmed_env
 from a2c.evaluation.evaluate import PlayedGame, evaluation_envs, play
-from a2c.show.game import Step, choose, replay, think
+from a2c.show.game import Step, choose, chosen_of, replay, think
 
 gym.register_envs(ale_py)
 
@@ -205,6 +205,7 @@ def test_the_best_the_worst_and_the_median_game():
     assert [chosen((3, 1, 2, 9, 1), choice) for choice in ("best", "worst", "median")] == [3, 1, 2]
     assert [chosen((5, 5, 1, 1), choice) for choice in ("best", "worst", "median")] == [0, 2, 3]
     assert [chosen((4,), choice) for choice in ("best", "worst", "median")] == [0, 0, 0]
+    assert [chosen_of("worst", number) for number in (1, 2)] == ["the only game", "the worst of 2 games"]
 
 
 @pytest.mark.parametrize(
