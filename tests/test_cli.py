@@ -175,7 +175,7 @@ def test_steps_may_be_written_as_people_write_them(text, steps):
         (["eval", ".", "--episodes", "0"], "it should be 1 or more; see `a2c eval --help`"),
         (["eval"], "PATH"),
         (["eval", ".", "--protocol", "mine"], "machado"),
-        (["trian"], "trian"),
+        (["trian"], "No such command 'trian'. Did you mean 'train'? See `a2c --help`."),
         (["train", "--set", "env.id=3"], "env.id=3"),
         (["train", "--set", "seed=2020-13-45"], "seed='2020-13-45' is not allowed"),
         (["train", "--set", "env.num_envs=9999999999"], "env.num_envs"),
@@ -216,6 +216,16 @@ def test_a_mistake_is_one_sentence_on_stderr_and_exit_code_2(tmp_path, monkeypat
 
 
 @pytest.mark.integration
+@pytest.mark.parametrize("width", ["0", "\u00b2", "wide", "1" * 9])
+def test_a_width_that_is_none_hides_nothing(tmp_path, width):
+    """rich prints nothing in no columns; it and Typer fail on what is no number."""
+    environment = {**os.environ, "COLUMNS": width, "LINES": width, "TERMINAL_WIDTH": width}
+    for words, told in (("eval nowhere", "There is no run folder or checkpoint nowhere"), ("runs --help", "List runs")):
+        command = [sys.executable, "-m", "a2c", *words.split()]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+        assert told in done.stdout + done.stderr
+
+
 def test_the_package_is_imported_without_chatter():
     code = "from a2c import evaluate, train; print(train.__name__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

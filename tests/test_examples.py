@@ -16,6 +16,8 @@ from a2c.algorithms.algorithm import build_algorithm, build_policy
 from a2c.algorithms.gradient_step import GradientStep
 from a2c.algorithms.off_policy import Transitions
 from a2c.algorithms.section import Metric
+from a2c.analysis.targets import ALGORITHMS, CONFIGURATIONS
+from a2c.cli.judging import only_trusts
 from a2c.config import EnvConfig, UserError, build_config, load_config
 from a2c.data.rollout import Rollout
 from a2c.envs import make_vec_env
@@ -217,6 +219,17 @@ def test_a_section_takes_the_presets_of_the_one_that_it_extends_and_its_choices_
         load_config(overrides={"algorithm.name": "sections:Mine"}, assignments=["algorithm.kind=ab"])
 
 
+def test_of_a_preset_only_settings_of_its_own_algorithm_are_left_out(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    own, file = {"algorithm.name": "reinforce:Reinforce"}, tmp_path / "mine.yaml"
+    file.write_text("algorithm: {gae_lambda: 0.9, rollout_length: 7, baselin: true}")
+    with pytest.raises(UserError, match=r"There is no key 'algorithm\.baselin'"):
+        load_config(config=file, overrides=own)
+    file.write_text("algorithm: {gae_lambda: 0.9, rollout_length: 7, baseline: false}")
+    config, _ = load_config(config=file, overrides=own)
+    assert (config.algorithm.rollout_length, config.algorithm.baseline) == (7, False)
+
+
 def test_a_game_lends_its_preset_and_keys_of_its_own_are_checked(monkeypatch):
     monkeypatch.syspath_prepend(str(EXAMPLES))
     config, source = load_config(env_id="Catch", overrides={"algorithm.name": "reinforce:Reinforce"})
@@ -378,6 +391,16 @@ class NoMemory(Reinforce):
     class Section(ReplaySection):
         TITLE, METRICS = "mine", ()
         baseline: bool = True
+
+class Several(Reinforce):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.several = {"the first": [keras.models.clone_model(self.policy.model)]}
+
+class Old(Reinforce):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.old = self.build_policy(*arguments)
 """
 INCOMPLETE = {
     "NoTitle": "unfinished:NoTitle: its Section needs a TITLE, the name and the source of the algorithm.",
@@ -392,7 +415,7 @@ INCOMPLETE = {
     **{
         f"{name.title()}": f"unfinished:{name.title()}: its `variables` lack self.{name}: a resumed run would not have "
         "it. A constant or a function of the update's number can be a tf.Variable, which need not be there."
-        for name in ("penalty", "target")
+        for name in ("penalty", "target", "several", "old")
     },
     "Unlisted": "unfinished:Unlisted: its `variables['penalty']` is a Variable; make it a list.",
     "Listed": "unfinished:Listed: its `variables` is a list, and has to be a dict, by name.",
@@ -439,6 +462,15 @@ def test_an_algorithm_of_ones_own_that_lacks_something_is_told_before_a_folder_i
 def changed(**attributes):
     """A subclass of examples/reinforce.py with other attributes."""
     return type("Changed", (imported("algorithm"),), {"__module__": "changed", **attributes})
+
+
+def test_ones_own_that_a_file_names_is_not_that_of_the_other_arms(tmp_path):
+    (tmp_path / "mine.yaml").write_text("algorithm: {name: 'reinforce:Reinforce'}")
+    mine, name = str(tmp_path / "mine.yaml"), "reinforce:Reinforce"
+    assert only_trusts(name, CONFIGURATIONS, [mine, "catch-ppo"])
+    assert not only_trusts(name, CONFIGURATIONS, ["catch", "catch-ppo"])
+    assert not only_trusts("munchausen:Munchausen", CONFIGURATIONS, [mine, "catch-ppo"])
+    assert only_trusts(name, ALGORITHMS, ["a2c", mine])
 
 
 @pytest.mark.integration
@@ -570,6 +602,25 @@ def test_a_run_that_learned_nothing_says_so(tmp_path):
     assert told == ["Nothing was learned: the run made no gradient step."]
 
 
+def test_another_policy_than_the_one_that_learns_may_act(tmp_path):
+    acted = []
+
+    class Noted:
+        def __init__(self, policy):
+            self.policy = policy
+
+        def __getattr__(self, name):
+            return getattr(self.policy, name)
+
+        def explore(self, observations, seed):
+            acted.append(len(observations))
+            return self.policy.explore(observations, seed)
+
+    config, _ = load_config(env_id="Catch", overrides={"total_env_steps": 512, "runtime.mode": "eager"})
+    train(config, tmp_path / "run", algorithm=changed(behaviour=property(lambda self: Noted(self.policy))))
+    assert sum(acted) == 512
+
+
 def test_a_metric_that_is_never_reported_is_told(tmp_path):
     section = imported("algorithm").Section
     more = type("Section", (section,), {"METRICS": (*section.METRICS, Metric("surprise", "surprise"))})
@@ -580,8 +631,8 @@ def test_a_metric_that_is_never_reported_is_told(tmp_path):
 
 def test_a_run_keeps_its_own_algorithm(run_cli, tmp_path):
     ended = run_cli("resume", tmp_path, "--algorithm", "ppo")
-    said = "a2c: A run keeps its own algorithm, network and wrappers; leave 'ppo' out.\n"
-    assert (ended.returncode, ended.stderr) == (2, said)
+    said = "A run keeps its own algorithm, network and wrappers; leave 'ppo' out. Code of yours is named module:Name."
+    assert (ended.returncode, ended.stderr) == (2, f"a2c: {said}\n")
 
 
 def test_what_a_script_defines_is_known_by_the_name_of_its_file(monkeypatch):

@@ -715,6 +715,7 @@ def test_auto_resume_starts_goes_on_and_is_content(run_cli, run_dir):
         (["--env", "Catch", "--algorithm", "ppo", "--steps", "4k"], "was started with algorithm.name=a2c, not ppo"),
         (["--seed", "5"], "was started with seed=7, not 5"),  # and not with Pong's recipe, which nobody named
         (["--mode", "graph"], "was started with runtime.mode=eager, not graph"),
+        (["--set", "seed=5", "--steps", "4k"], "algorithm.normalize_advantages=False"),  # Catch, not the default game
     ],
 )
 def test_auto_resume_names_what_differs_from_the_run(run_cli, catch_run, given, sentence):

@@ -85,6 +85,22 @@ def test_each_checkpoint_finds_its_rows_until_it_is_gone(tmp_path):
     }
 
 
+def test_sessions_of_one_checkpoint_each_leave_no_files_that_none_needs(tmp_path):
+    kept, memory, segments = {}, Numbers(), None
+    for number in range(8):
+        if kept:
+            memory, segments = restored(tmp_path, list(kept.values())[-1])
+        segments = segments or Segments(tmp_path, memory)
+        memory.add(6)
+        kept[f"step-{number}"] = segments.save(f"step-{number}")
+        if len(kept) > 2:
+            kept.pop(next(iter(kept)))
+        segments.clean(kept)
+    assert set(names(tmp_path)) == {
+        f"rows-{first:012d}-{end:012d}.npz" for saved in kept.values() for first, end in saved["rows"]
+    }
+
+
 def test_what_a_kill_left_is_removed(tmp_path):
     memory = Numbers()
     memory.add(5)

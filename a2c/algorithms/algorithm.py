@@ -146,9 +146,14 @@ class Algorithm(ABC):
         for compiled in (*explorers, *self.learning(), *self.traced):
             compiled.trace()
 
+    @property
+    def behaviour(self) -> Policy:
+        """The policy that collects rollouts; to be overridden if it is not the one that is learned, as in V-MPO."""
+        return self.policy
+
     def acting(self) -> list[Policy]:
         """The policies that act in the environments: one, or one of each actor."""
-        return [self.policy]
+        return [self.behaviour]
 
     def learning(self) -> list[Compiled]:
         """The compiled functions of the steps."""
@@ -269,8 +274,7 @@ def _check_saved(algorithm: Algorithm, name: str) -> None:
         raise UserError(f"{name}: its `variables` hold a {type(other[0]).__name__}; each has to be a keras.Variable.")
     known = set(map(id, saved))
     for attribute, value in vars(algorithm).items():
-        own = value.variables if isinstance(value, keras.Model) else [value]
-        if any(isinstance(variable, keras.Variable) and id(variable) not in known for variable in own):
+        if any(id(variable) not in known for variable in _held(value)):
             raise UserError(
                 f"{name}: its `variables` lack self.{attribute}: a resumed run would not have it. A constant or a "
                 "function of the update's number can be a tf.Variable, which need not be there."
@@ -282,6 +286,19 @@ def _check_saved(algorithm: Algorithm, name: str) -> None:
                 f"{name}: its `variables` lack {lost[0]}, which the step {step_name!r} changes: a resumed run would "
                 "not have it."
             )
+
+
+def _held(value: Any) -> list[keras.Variable]:
+    """The variables of an attribute: itself, or those of a model, a policy, or a list or mapping of these."""
+    if isinstance(value, keras.Variable):
+        return [value]
+    if isinstance(value, keras.Model):
+        return value.variables  # type: ignore[no-any-return]
+    if isinstance(value, Policy):
+        value = vars(value)
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    return [variable for each in value for variable in _held(each)] if isinstance(value, list | tuple) else []
 
 
 def means(each: Sequence[Metrics]) -> Metrics:

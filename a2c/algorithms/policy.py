@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import keras
 import numpy as np
@@ -23,6 +23,7 @@ Head = Literal["softmax", "identity", "duelling"]
 HELD, SPELL = 1 / 8, 16  # share of rows that hold their numbers; holds in a spell; see `held_uniform`
 
 
+@runtime_checkable
 class Policy(Protocol):
     """Chooses actions: the only part of an algorithm that playing, watching and exporting need.
 

@@ -147,7 +147,9 @@ def arms_of(folders: Sequence[Path]) -> list[ArmRun]:
     keys = _distinguishing(ways)
     if not keys:
         raise UserError("All these runs were trained in the same way: there is nothing to compare.")
-    labels = [", ".join(f"{short_key(key)}={way[key]}" for key in keys if key in way) for way in ways]
+    short = [short_key(key) for key in keys]
+    names = {key: name if short.count(name) == 1 else key for key, name in zip(keys, short, strict=True)}
+    labels = [", ".join(f"{names[key]}={way[key]}" for key in keys if key in way) for way in ways]
     runs = [
         ArmRun(label, config.env.id, config.seed, folder, config.algorithm.PROMISES.exact)
         for label, config, folder in zip(labels, configs, folders, strict=True)

@@ -117,7 +117,7 @@ def run_bench(config: Config, *, steps: int | None = None, on_round: Callable[[]
         Writers(Path(folder), config, Counters()) as writers,
     ):
         algorithm = build_algorithm(config, envs.observation_space, envs.num_actions)
-        collector = build_collector(config, envs, algorithm.policy)
+        collector = build_collector(config, envs, algorithm.behaviour)
         plain, clocked = (Loop(config, algorithm, collector, writers) for _ in range(2))
         algorithm.trace()
         plain.run(WARM_UP_UPDATES)

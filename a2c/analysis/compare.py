@@ -165,7 +165,7 @@ def compare_arms(arms: Sequence[Arm], request: Request, kind: str) -> Comparison
 def _compare_runs(folders: Sequence[Path], request: Request) -> Comparison:
     runs = arms_of(folders)
     envs = list(dict.fromkeys(run.env for run in runs))
-    found = converge(runs, _thresholds(envs, request.threshold), cut=True)
+    found = converge(runs, _thresholds(envs, request.threshold), cut=True, warn=request.warn)
     what = sorted(str(folder.resolve()) for folder in folders)
     names = " and ".join(dict.fromkeys(run.arm for run in runs))
     return Comparison(names, _open_folder(request, "runs", "-".join(envs), {"runs": what}), convergence=found)

@@ -106,18 +106,25 @@ class Convergence:
     inexact: tuple[str, ...] = ()  # arms whose algorithm does not promise the same bits for the same seed
 
 
-def converge(runs: Sequence[ArmRun], thresholds: dict[str, float | None], *, cut: bool = False) -> Convergence:
+def converge(
+    runs: Sequence[ArmRun],
+    thresholds: dict[str, float | None],
+    *,
+    cut: bool = False,
+    warn: Callable[[str], None] = lambda text: None,
+) -> Convergence:
     """Read runs and compare each arm with the first.
 
     Args:
         runs: the arms keep the order in which they first appear.
         thresholds: the return to reach in each environment.
         cut: compare only the steps that all runs have, if their lengths differ.
+        warn: called with a sentence if lines of a run are left out.
 
     Raises:
         UserError: if a run has no curve, or two arms have no game or no seed in common.
     """
-    lines = {run: _lines(run.folder) for run in runs}
+    lines = {run: _lines(run.folder, warn) for run in runs}
     budget = min(entries[-1]["env_steps"] for entries in lines.values())
     if cut:
         lines = {run: [line for line in entries if line["env_steps"] <= budget] for run, entries in lines.items()}
@@ -165,17 +172,22 @@ def default_threshold(env_id: str) -> float | None:
     return None if spec is None else spec.reward_threshold
 
 
-def _lines(folder: Path) -> list[dict[str, Any]]:
+def _lines(folder: Path, warn: Callable[[str], None] = lambda text: None) -> list[dict[str, Any]]:
     """The metrics of a run, without an incomplete line that a killed run may leave.
 
     Older runs did not log gradient steps: each of their updates took one.
     """
     lines = [
         {"gradient_steps": line["updates"], **_plain(line)}
-        for line in logged(folder / "metrics.jsonl")
+        for line in logged(folder / "metrics.jsonl", warn)
         if _has_needed(line)
     ]
-    if not lines or lines[-1]["episode_return_mean"] is None:
+    if not lines:
+        raise UserError(
+            f"No game has ended in {folder}, which has no line of metrics: an agent that was kept without its log has "
+            "none."
+        )
+    if lines[-1]["episode_return_mean"] is None:
         raise UserError(f"No game has ended in {folder}: there is no return to compare; train it longer.")
     return lines
 

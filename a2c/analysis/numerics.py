@@ -76,7 +76,7 @@ def record(config: Config, updates: int) -> list[Rollout]:
     """The first `updates` rollouts of the run that `config` describes."""
     with make_env_groups(config.env, seed=config.seed, groups=parts_of(config)) as envs:
         algorithm = build_algorithm(config, envs.observation_space, envs.num_actions)
-        collector = build_collector(config, envs, algorithm.policy)
+        collector = build_collector(config, envs, algorithm.behaviour)
         rollouts = []
         for number in range(updates):
             rollout, _ = collector.collect()

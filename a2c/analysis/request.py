@@ -33,6 +33,7 @@ class Request:
     folder: Path | None = None
     view: View = field(default_factory=View)
     tell: Callable[[str], None] = lambda text: None  # see `load_config`; told the same by every arm
+    warn: Callable[[str], None] = lambda text: None  # see `converge`
 
     def load(
         self, *, env: str | None = None, config: str | None = None, also: Mapping[str, Any] | None = None

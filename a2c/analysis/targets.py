@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from a2c.algorithms.sections import SECTIONS
+from a2c.config.sources import read_source
 from a2c.extensions import is_extension
 
 RUNS, ALGORITHMS, CONFIGURATIONS = (f"a comparison of {what}" for what in ("runs", "algorithms", "configurations"))
@@ -21,6 +23,16 @@ def kind_of(targets: Sequence[str]) -> str:
 def is_algorithm(target: str) -> bool:
     """Whether a target that is no run folder means an algorithm's recipe; a user's own, `module:Name`, has one too."""
     return (target in SECTIONS or is_extension(target)) and not Path(target).is_file()
+
+
+def algorithm_of(target: str) -> Any:
+    """The algorithm that a preset or a file names; None if it names none.
+
+    Raises:
+        UserError: if there is none of that name, or it cannot be read.
+    """
+    section = read_source(target, None, None)[1].get("algorithm")
+    return section.get("name") if isinstance(section, dict) else None
 
 
 def _names_folder(target: str) -> bool:

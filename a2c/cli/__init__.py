@@ -52,7 +52,8 @@ def main() -> None:
         message = error.format_message()
         if not message:
             sys.exit(2)  # no command: the help has been printed
-        fail(f"{_plain(message).rstrip('.')}{_setting_for(error)}; see `{_command(error)} --help`.")
+        text = f"{_plain(message).rstrip('.')}{_setting_for(error)}"
+        fail(f"{text}{' See' if text.endswith('?') else '; see'} `{_command(error)} --help`.")
     except (typer.Abort, KeyboardInterrupt):
         sys.exit(130)
     except TerminatedError as error:

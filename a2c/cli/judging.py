@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 from rich.table import Table
 
-from a2c.analysis.targets import ALGORITHMS, CONFIGURATIONS, RUNS, kind_of
+from a2c.analysis.targets import ALGORITHMS, CONFIGURATIONS, RUNS, algorithm_of, kind_of
 from a2c.cli.console import cell, continuing, out, print_table, progress_view, say, warn, wide
 from a2c.cli.options import (
     AlgorithmOption,
@@ -154,7 +154,7 @@ def compare(
     """Compare ways of training over paired seeds; run it again to continue where it was stopped."""
     kind = _one_kind(eager, vary, loop, question, targets)
     used = _USED[kind]
-    if is_extension(algorithm) and kind in (ALGORITHMS, RUNS):  # it allows the code that a file or a run names
+    if algorithm is not None and is_extension(algorithm) and only_trusts(algorithm, kind, targets or ()):
         trust_named(algorithm)
         algorithm, used = None, used | {"algorithm"}
     _check_options(context, kind, used)
@@ -175,6 +175,7 @@ def compare(
             folder=out_dir,
             view=fast("a2c.run.view").ConsoleView(out),
             tell=cache(say),  # so that each sentence is printed once
+            warn=warn,
         )
         match kind:
             case "--eager":
@@ -188,6 +189,11 @@ def compare(
             case _:
                 result = comparing.compare_targets(request, targets)
     _print_comparison(report, result)
+
+
+def only_trusts(algorithm: str, kind: str, targets: Sequence[str]) -> bool:
+    """Whether the user's algorithm only allows the code that a file or a run names, and is not that of every arm."""
+    return kind in (ALGORITHMS, RUNS) or (kind == CONFIGURATIONS and algorithm in map(algorithm_of, targets))
 
 
 def bench(

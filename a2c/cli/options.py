@@ -266,7 +266,10 @@ def trust_named(*names: str | None) -> None:
     """
     for name in filter(None, names):
         if not is_extension(name):
-            raise UserError(f"A run keeps its own algorithm, network and wrappers; leave {shown(name)} out.")
+            raise UserError(
+                f"A run keeps its own algorithm, network and wrappers; leave {shown(name)} out. Code of yours is named "
+                "module:Name."
+            )
         if "(" in name:
             raise UserError(f"A run keeps the arguments of its wrappers; give {shown(name.partition('(')[0])} alone.")
         trust(name)

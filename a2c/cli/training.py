@@ -95,6 +95,8 @@ def train(
     tell = _nothing if quiet else say
     begun = run_dir if resume and run_dir is not None and any(run_dir.glob("checkpoints/*.npz")) else None
     named = bool(config or env or algorithm or model or wrapper or set_)
+    if begun is not None and named and not (config or env or _sets("env.id", set_)):
+        env = _saved(begun, None).config.env.id
     saved = _saved(begun, None) if begun is not None and not named else None
     if saved is not None:
         settings, source = changed(saved.config, overrides), ""
@@ -115,7 +117,7 @@ def train(
         saved = _saved(begun, settings.env.id) if saved is None else saved
         if init_from is not None:
             _tell_of_start(begun, saved, init_from, tell)
-        if named and not _gives_steps(steps, set_):
+        if named and steps is None and not _sets("total_env_steps", set_):
             settings = changed(settings, {"total_env_steps": saved.config.total_env_steps})
         _resume(settings, begun, stop_at, quiet=quiet)
         return
@@ -271,8 +273,8 @@ def _tell_of_start(run_dir: Path, saved: Saved, init_from: Path, tell: Callable[
         warn(f"{run_dir} resumes from its own checkpoint; it started with {origin}, and {init_from} is not used.")
 
 
-def _gives_steps(steps: int | None, assignments: list[str] | None) -> bool:
-    return steps is not None or any(text.split("=")[0].strip() == "total_env_steps" for text in assignments or [])
+def _sets(key: str, assignments: list[str] | None) -> bool:
+    return any(text.partition("=")[0].strip() == key for text in assignments or [])
 
 
 def _default_run_dir(config: Config, seeds: str) -> Path:

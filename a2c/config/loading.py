@@ -93,7 +93,7 @@ def _read(config: str | Path | None, given: dict[str, Any]) -> tuple[str, dict[s
     algorithm = given.get("algorithm.name")
     source, values = read_source(config, given.get("env.id"), algorithm)
     if is_extension(algorithm):
-        _keep_what_it_has(values, str(algorithm))
+        _keep_what_it_has(values, str(algorithm), source)
     return source, values
 
 
@@ -197,12 +197,12 @@ def lookup(config: Config, key: str) -> Any:
     return value
 
 
-def _keep_what_it_has(values: dict[str, Any], algorithm: str) -> None:
-    """Of another algorithm's settings, keep those that a user's own algorithm has too: there is no preset for it."""
+def _keep_what_it_has(values: dict[str, Any], algorithm: str, source: str) -> None:
+    """Drop another algorithm's settings that a user's own algorithm lacks: there is no preset for it."""
     section = values.get("algorithm")
     if isinstance(section, dict) and section.get("name") != algorithm:
-        fields = section_named(algorithm).model_fields
-        values["algorithm"] = {key: value for key, value in section.items() if key in fields}
+        lacking = _algorithm(values, source).model_fields.keys() - section_named(algorithm).model_fields
+        values["algorithm"] = {key: value for key, value in section.items() if key not in lacking}
 
 
 def _add_wrappers(values: dict[str, Any], names: Sequence[str], mistakes: list[str]) -> None:

@@ -76,13 +76,18 @@ class FolderLock:
             self.file.truncate()
             os.write(self.file.fileno(), f"number {os.getpid()} on {socket.gethostname()}\n".encode())
         except BlockingIOError:
-            holder = self.file.read(80).strip() if self.file else ""
-            raise LockedError(
-                f"Another process{f' ({holder})' if holder else ''} works in {self.folder}; wait for it, or stop it."
-            ) from None
+            raise LockedError(self._holder()) from None
         except OSError as error:
             raise UserError(f"{path}, the lock of the folder, cannot be written: {error.strerror}.") from None
         os.set_inheritable(self.file.fileno(), self.inherited)
+
+    def _holder(self) -> str:
+        named = self.file.read(80).strip() if self.file else ""
+        process = f"Another process{f' ({named})' if named else ''}"
+        number = holder(self.folder)
+        if number is not None and not Path("/proc", str(number)).exists():  # the lock is inherited
+            return f"{process} was killed, and what it started still works in {self.folder}; wait for that."
+        return f"{process} works in {self.folder}; wait for it, or stop it."
 
     def wait(self) -> None:
         """Take the lock as soon as no other process has it."""

@@ -7,6 +7,7 @@ rows since the one before it to new files, then itself, with the rows, names and
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ import numpy as np
 
 from a2c.algorithms.algorithm import Memory
 from a2c.config import UserError
+from a2c.execution.replicas import from_text, to_text
 from a2c.reading import is_regular
 from a2c.run.archive import DamagedError, read_archive, seal_of, write_archive
 from a2c.run.files import make_folders, remove
@@ -78,7 +80,8 @@ class Segments:
             write_archive(path, self.memory.read(first, end), below=self.run_dir)
             self.saved.append(Segment(first, end, seal_of(path)))
         self._needed[checkpoint] = needed
-        return as_arrays(segment for segment in self.saved if segment.end > needed)
+        arrays = as_arrays(segment for segment in self.saved if segment.end > needed)
+        return {**arrays, "needed": from_text(json.dumps(self._needed))}
 
     def restore(self, saved: Mapping[str, np.ndarray]) -> None:
         """Read the rows of a checkpoint into the memory, whose state is restored already; remove what it does not need.
@@ -100,7 +103,9 @@ class Segments:
                 at = segment.end
             if at != self.memory.total:
                 raise DamagedError("rows are missing")
-        except (DamagedError, OSError, KeyError, ValueError, TypeError, OverflowError) as error:
+            needed = json.loads(to_text(saved["needed"])) if "needed" in saved else {}  # older ones lack it
+            self._needed = {name: min(int(row), self.memory.first) for name, row in needed.items()}
+        except (DamagedError, OSError, KeyError, ValueError, TypeError, OverflowError, AttributeError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             raise UserError(
                 f"The run cannot be resumed, since what it remembers, in {self.folder}, is not whole: {reason}."
@@ -118,7 +123,8 @@ class Segments:
 
     def clean(self, checkpoints: Iterable[str]) -> None:
         """Remove the files that none of the kept checkpoints needs, and those that killed sessions left."""
-        needed = min((self._needed.get(name, 0) for name in checkpoints), default=0)  # 0: of an earlier session
+        self._needed = {name: self._needed.get(name, 0) for name in checkpoints}  # 0: of an older version
+        needed = min(self._needed.values(), default=0)
         self.saved = [segment for segment in self.saved if segment.end > needed]
         kept = {segment.name for segment in self.saved}
         for name in self._names():

@@ -349,7 +349,7 @@ def _build(
     algorithm = build_algorithm(config, envs.observation_space, envs.num_actions, replicas=replicas)
     # while the first rollout is collected; whoever calls a function waits for its trace
     tracing = other.submit(algorithm.trace)
-    return envs, algorithm, build_collector(config, envs, algorithm.policy, reset()), tracing
+    return envs, algorithm, build_collector(config, envs, algorithm.behaviour, reset()), tracing
 
 
 def _with_own(config: Config, algorithm: type[Algorithm] | None, model: Callable[..., Any] | None) -> Config:

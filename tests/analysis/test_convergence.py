@@ -226,6 +226,7 @@ def test_runs_of_several_algorithms_are_named_after_them_and_after_what_differs_
         "b": {"algorithm": {"name": "ppo"}, "optimizer": adam},
         "c": {"algorithm": {"name": "a3c"}},
         "d": {"algorithm": {"name": "ppo"}, "optimizer": {**adam, "learning_rate": 2e-3}},
+        "e": {"logging": {"every_updates": 3}, "checkpoint": {"every_updates": 3}},
     }
     for name, sections in ways.items():
         (tmp_path / name).mkdir()
@@ -244,6 +245,9 @@ def test_runs_of_several_algorithms_are_named_after_them_and_after_what_differs_
         "algorithm=ppo, learning_rate=0.002",
         "algorithm=a2c, learning_rate=0.0007",
     }
+    label = arms_of([tmp_path / name for name in "ea"])[0].arm
+    assert label.startswith("rollout_length=8, logging.every_updates=3")
+    assert label.endswith("checkpoint.every_updates=3")
 
 
 def test_runs_that_cannot_be_compared_are_refused(begun, tmp_path):
@@ -255,8 +259,14 @@ def test_runs_that_cannot_be_compared_are_refused(begun, tmp_path):
         arms_of([begun / name for name in ("plain-s0", "quick-s0", "plain-s0")])
     empty = tmp_path / "empty"
     empty.mkdir()
-    with pytest.raises(UserError, match="No game has ended"):
+    with pytest.raises(UserError, match=r"No game has ended in .*, which has no line of metrics"):
         convergence.converge([ArmRun("a", "Catch", 0, empty)], {"Catch": None})
+    line = {"env_steps": 4, "updates": 1, "seconds": 1.0, "episodes": 0, "episode_return_mean": None}
+    (empty / "metrics.jsonl").write_text(f"{json.dumps(line)}\nnothing\n")
+    told: list[str] = []
+    with pytest.raises(UserError, match=r"No game has ended in .*; train it longer"):
+        convergence.converge([ArmRun("a", "Catch", 0, empty)], {"Catch": None}, warn=told.append)
+    assert told == [f"{empty / 'metrics.jsonl'}: damaged lines are left out, 1 in all, the first is line 2."]
 
 
 def test_a_run_is_finished_with_its_last_line_and_the_checkpoint_that_belongs_to_it(tmp_path):
