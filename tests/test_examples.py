@@ -629,6 +629,33 @@ def test_a_metric_that_is_never_reported_is_told(tmp_path):
         train(config, tmp_path / "run", algorithm=changed(Section=more))
 
 
+@pytest.mark.integration
+def test_the_same_command_again_resumes_a_run_of_ones_own(run_cli, tmp_path, monkeypatch):
+    """In the default game, which the command does not name."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    brief = [
+        "env.num_envs=2",
+        "env.threads=1",
+        "algorithm.rollout_length=4",
+        "env.screen_size=42",
+        "evaluation.episodes=0",
+    ]
+    command = [
+        "--algorithm",
+        "reinforce:Reinforce",
+        "--steps",
+        16,
+        "--eager",
+        "--run-dir",
+        tmp_path / "r",
+        "--auto-resume",
+    ]
+    for _ in range(2):
+        forget(monkeypatch)
+        ended = run_cli("train", *command, *(word for text in brief for word in ("--set", text)))
+        assert ended.returncode == 0, ended.stderr
+
+
 def test_a_run_keeps_its_own_algorithm(run_cli, tmp_path):
     ended = run_cli("resume", tmp_path, "--algorithm", "ppo")
     said = "A run keeps its own algorithm, network and wrappers; leave 'ppo' out. Code of yours is named module:Name."

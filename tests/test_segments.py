@@ -163,6 +163,10 @@ CONTRADICTIONS = {
     "fractions": lambda s: {**s, "rows": s["rows"] / 3},
     "a row of three": lambda s: {**s, "rows": np.array([[0, 8, 8]] * 2)},
     "numbers": lambda s: {**s, "rows": np.array([0, 8])},
+    **{
+        f"needs {text[:9]!r}": lambda s, text=text: {**s, "needed": np.frombuffer(text, np.uint8)}
+        for text in (b"\xff", b"[1]", b"null", b'{"a": null}', b'{"a": 1e999}', b"[" * 100_000)
+    },
 }
 
 

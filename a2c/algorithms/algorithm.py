@@ -148,7 +148,7 @@ class Algorithm(ABC):
 
     @property
     def behaviour(self) -> Policy:
-        """The policy that collects rollouts; to be overridden if it is not the one that is learned, as in V-MPO."""
+        """The policy that collects rollouts, always the same object; to be overridden if another is learned (V-MPO)."""
         return self.policy
 
     def acting(self) -> list[Policy]:
@@ -232,8 +232,8 @@ def build_algorithm(config: Config, space: Any, num_actions: int, *, replicas: R
     name = config.algorithm.name
     with _user_code(config):
         algorithm = algorithm_class(config).build(config, space, num_actions, replicas)
-    _check_form(algorithm, name)
-    _check_saved(algorithm, name)
+        _check_form(algorithm, name)
+        _check_saved(algorithm, name)
     if isinstance(config.algorithm, ReplaySection) and algorithm.memory is None:
         raise UserError(f"{name} has no memory; set its replay as `self.memory`, else it is not saved.")
     return algorithm
@@ -274,7 +274,7 @@ def _check_saved(algorithm: Algorithm, name: str) -> None:
         raise UserError(f"{name}: its `variables` hold a {type(other[0]).__name__}; each has to be a keras.Variable.")
     known = set(map(id, saved))
     for attribute, value in vars(algorithm).items():
-        if any(id(variable) not in known for variable in _held(value)):
+        if any(id(variable) not in known for variable in _held(value, set())):
             raise UserError(
                 f"{name}: its `variables` lack self.{attribute}: a resumed run would not have it. A constant or a "
                 "function of the update's number can be a tf.Variable, which need not be there."
@@ -288,17 +288,23 @@ def _check_saved(algorithm: Algorithm, name: str) -> None:
             )
 
 
-def _held(value: Any) -> list[keras.Variable]:
-    """The variables of an attribute: itself, or those of a model, a policy, or a list or mapping of these."""
+def _held(value: Any, seen: set[int]) -> list[keras.Variable]:
+    """The variables of an attribute: itself, or those of a model, a policy, or a list or mapping of these.
+
+    What is in `seen`, by its id, is left out: a policy may hold itself.
+    """
+    if id(value) in seen:
+        return []
+    seen.add(id(value))
     if isinstance(value, keras.Variable):
         return [value]
     if isinstance(value, keras.Model):
         return value.variables  # type: ignore[no-any-return]
     if isinstance(value, Policy):
-        value = vars(value)
+        value = getattr(value, "__dict__", {})
     if isinstance(value, Mapping):
         value = list(value.values())
-    return [variable for each in value for variable in _held(each)] if isinstance(value, list | tuple) else []
+    return [variable for each in value for variable in _held(each, seen)] if isinstance(value, list | tuple) else []
 
 
 def means(each: Sequence[Metrics]) -> Metrics:

@@ -201,7 +201,7 @@ def _train_and_converge(arms: Sequence[Arm], request: Request, folder: Path) -> 
     with request.view.part("convergence", sum(plan.config.total_env_steps for plan in planned)) as part:
         train_planned(planned, folder, jobs=request.jobs, place=request.place, part=part)
     lengths = {plan.config.total_env_steps for plan in planned}
-    return converge([plan.run for plan in planned], thresholds, cut=len(lengths) > 1)
+    return converge([plan.run for plan in planned], thresholds, cut=len(lengths) > 1, warn=request.warn)
 
 
 def check_arms(arms: Sequence[Arm]) -> None:

@@ -184,8 +184,8 @@ def _lines(folder: Path, warn: Callable[[str], None] = lambda text: None) -> lis
     ]
     if not lines:
         raise UserError(
-            f"No game has ended in {folder}, which has no line of metrics: an agent that was kept without its log has "
-            "none."
+            f"No game has ended in {folder}, which has no whole line of metrics: its run has just begun, or its log "
+            "was not kept."
         )
     if lines[-1]["episode_return_mean"] is None:
         raise UserError(f"No game has ended in {folder}: there is no return to compare; train it longer.")

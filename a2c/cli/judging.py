@@ -192,7 +192,7 @@ def compare(
 
 
 def only_trusts(algorithm: str, kind: str, targets: Sequence[str]) -> bool:
-    """Whether the user's algorithm only allows the code that a file or a run names, and is not that of every arm."""
+    """Whether the user's algorithm only allows the code that a file or a run names; what names another keeps it."""
     return kind in (ALGORITHMS, RUNS) or (kind == CONFIGURATIONS and algorithm in map(algorithm_of, targets))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
@@ -96,7 +97,8 @@ def train(
     begun = run_dir if resume and run_dir is not None and any(run_dir.glob("checkpoints/*.npz")) else None
     named = bool(config or env or algorithm or model or wrapper or set_)
     if begun is not None and named and not (config or env or _sets("env.id", set_)):
-        env = _saved(begun, None).config.env.id
+        with suppress(UserError):  # code that the options name is trusted below
+            env = _saved(begun, None).config.env.id
     saved = _saved(begun, None) if begun is not None and not named else None
     if saved is not None:
         settings, source = changed(saved.config, overrides), ""

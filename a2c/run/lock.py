@@ -76,17 +76,18 @@ class FolderLock:
             self.file.truncate()
             os.write(self.file.fileno(), f"number {os.getpid()} on {socket.gethostname()}\n".encode())
         except BlockingIOError:
-            raise LockedError(self._holder()) from None
+            raise LockedError(self._who_has_it()) from None
         except OSError as error:
             raise UserError(f"{path}, the lock of the folder, cannot be written: {error.strerror}.") from None
         os.set_inheritable(self.file.fileno(), self.inherited)
 
-    def _holder(self) -> str:
+    def _who_has_it(self) -> str:
+        """A sentence on the process that holds the lock, or on those that inherited it."""
         named = self.file.read(80).strip() if self.file else ""
         process = f"Another process{f' ({named})' if named else ''}"
         number = holder(self.folder)
-        if number is not None and not Path("/proc", str(number)).exists():  # the lock is inherited
-            return f"{process} was killed, and what it started still works in {self.folder}; wait for that."
+        if number is not None and _has_ended(number):
+            return f"{process} has ended, and what it started still works in {self.folder}; wait for that."
         return f"{process} works in {self.folder}; wait for it, or stop it."
 
     def wait(self) -> None:
@@ -106,6 +107,16 @@ class FolderLock:
         """Release the lock, if it was taken."""
         if self.file is not None:
             self.file.close()
+
+
+def _has_ended(number: int) -> bool:
+    try:
+        os.kill(number, 0)
+    except ProcessLookupError:
+        return True
+    except (PermissionError, OverflowError):
+        return False
+    return False
 
 
 def _lock(file: TextIOWrapper) -> None:

@@ -104,8 +104,10 @@ class Segments:
             if at != self.memory.total:
                 raise DamagedError("rows are missing")
             needed = json.loads(to_text(saved["needed"])) if "needed" in saved else {}  # older ones lack it
+            if not isinstance(needed, dict):
+                raise DamagedError("the checkpoint does not say which rows are needed")
             self._needed = {name: min(int(row), self.memory.first) for name, row in needed.items()}
-        except (DamagedError, OSError, KeyError, ValueError, TypeError, OverflowError, AttributeError) as error:
+        except (DamagedError, OSError, KeyError, ValueError, TypeError, OverflowError, RecursionError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             raise UserError(
                 f"The run cannot be resumed, since what it remembers, in {self.folder}, is not whole: {reason}."

@@ -259,7 +259,7 @@ def test_runs_that_cannot_be_compared_are_refused(begun, tmp_path):
         arms_of([begun / name for name in ("plain-s0", "quick-s0", "plain-s0")])
     empty = tmp_path / "empty"
     empty.mkdir()
-    with pytest.raises(UserError, match=r"No game has ended in .*, which has no line of metrics"):
+    with pytest.raises(UserError, match=r"No game has ended in .*, which has no whole line of metrics"):
         convergence.converge([ArmRun("a", "Catch", 0, empty)], {"Catch": None})
     line = {"env_steps": 4, "updates": 1, "seconds": 1.0, "episodes": 0, "episode_return_mean": None}
     (empty / "metrics.jsonl").write_text(f"{json.dumps(line)}\nnothing\n")

@@ -119,7 +119,7 @@ def test_jobs_whose_parent_was_killed_still_hold_the_lock(tmp_path):
     parent.kill()
     parent.wait()
     with pytest.raises(
-        UserError, match=r"Another process .* was killed, and what it started still works in .* for that"
+        UserError, match=r"Another process .* has ended, and what it started still works in .* for that"
     ):
         run_jobs([job(tmp_path, "0")], workers=1, folder=tmp_path)
     orphan = int((tmp_path / "started").read_text())
