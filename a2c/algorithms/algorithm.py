@@ -299,7 +299,7 @@ def _held(value: Any, seen: set[int]) -> list[keras.Variable]:
     if isinstance(value, keras.Variable):
         return [value]
     if isinstance(value, keras.Model):
-        return value.variables  # type: ignore[no-any-return]
+        return list(value.variables)
     if isinstance(value, Policy):
         value = getattr(value, "__dict__", {})
     if isinstance(value, Mapping):

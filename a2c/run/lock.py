@@ -111,11 +111,10 @@ class FolderLock:
 
 def _has_ended(number: int) -> bool:
     try:
-        os.kill(number, 0)
+        with suppress(PermissionError, OverflowError):  # another user's, or a number of no process
+            os.kill(number, 0)
     except ProcessLookupError:
         return True
-    except (PermissionError, OverflowError):
-        return False
     return False
 
 
