@@ -6,7 +6,7 @@ import difflib
 import math
 import reprlib
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +92,12 @@ def short_key(key: str) -> str:
     """The short name of a key, for labels: its last word, or its section if the last word is `name`."""
     section, _, name = key.rpartition(".")
     return section if name == "name" else name
+
+
+def short_keys(keys: Iterable[str]) -> dict[str, str]:
+    """A label for each key: the short name, unless two keys would share it."""
+    short = {key: short_key(key) for key in keys}
+    return {key: name if list(short.values()).count(name) == 1 else key for key, name in short.items()}
 
 
 class _Short(reprlib.Repr):

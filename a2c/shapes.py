@@ -1,4 +1,4 @@
-"""The rank and shape check of every public maths function: static, so it costs nothing in graphs."""
+"""The rank and shape check of public maths functions that combine arrays: static, so it costs nothing in graphs."""
 
 from __future__ import annotations
 

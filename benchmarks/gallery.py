@@ -45,7 +45,7 @@ def moment(run: Path) -> Moment:
     config = saved.config
     setup(config.runtime, parts=parts_of(config), warn=print)
     episodes = config.evaluation.episodes or DEFAULT_EPISODES
-    with evaluation_envs(config, episodes, None) as envs, closing(make_filmed_env(config.env)) as env:
+    with evaluation_envs(config, episodes, config.seed) as envs, closing(make_filmed_env(config.env)) as env:
         policy = restored_policy(saved, config, envs.observation_space, envs.num_actions)
         played = play(policy, envs, episodes, greedy=config.evaluation.greedy, seed=config.seed)
         game = choose(played, "median")

@@ -39,8 +39,8 @@ from typing import Any, NamedTuple
 from install import HERE, LeftOutError, last_error, virtual_environment
 
 from a2c.config import UserError, dump_config, load_config, nearest
-from a2c.envs import Game, atari_game, game_names
 from a2c.execution.machine import processor
+from a2c.games import Game, atari_game, game_names
 
 Round = dict[str, dict[str, float]]  # contestant -> what was measured
 

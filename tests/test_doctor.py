@@ -12,8 +12,8 @@ import pytest
 
 from a2c import cli
 from a2c.analysis import checks, doctor
-from a2c.analysis.checks import Finding
 from a2c.analysis.doctor import examine, run_check
+from a2c.analysis.finding import Finding
 from a2c.execution import machine
 
 
@@ -189,17 +189,6 @@ def test_eager_execution_that_differs_from_graphs_is_found(monkeypatch):
     assert find(findings, "exactness").status == "problem"
     assert "gives other bits, first in model/" in find(findings, "exactness").found
     assert find(findings, "resume").status == "ok"
-
-
-def test_runs_are_the_same_only_in_all_bits():
-    """What becomes of the trainings of doctor's own check, whose runs are in the integration tier."""
-    graph = {"model/a": b"12", "model/b": b"34"}
-    assert checks._same_bits("resume", graph, dict(graph), "a copy").status == "ok"
-    for other in ({**graph, "model/b": b"35"}, {"model/a": b"12"}):
-        finding = checks._same_bits("exactness", graph, other, "eager execution")
-        assert (finding.check, finding.status) == ("exactness", "problem")
-        assert finding.found == "eager execution gives other bits, first in model/b"
-        assert finding.advice
 
 
 def test_packages_that_do_not_fit(tmp_path, monkeypatch):

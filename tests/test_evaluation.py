@@ -17,9 +17,10 @@ from gymnasium.spaces import Box, Discrete
 
 from a2c.cli.judging import print_evaluation
 from a2c.config import EnvConfig, UserError, load_config
-from a2c.envs import atari_game, episode_seed, games, make_simulator, published_a2c
+from a2c.envs import episode_seed, make_simulator
 from a2c.evaluation.evaluate import evaluate, games_to_play, write_results
 from a2c.evaluation.scores import PROTOCOLS, PUBLISHED, mean_interval, noops, protocol_name, references
+from a2c.games import atari_game, games, published_a2c
 from a2c.run.archive import read_archive, write_archive
 from a2c.run.checkpoint import restored_policy, step_files
 from a2c.run.lookup import find_checkpoint, find_runs, run_folder

@@ -20,8 +20,7 @@ from gymnasium.spaces import Box
 
 import a2c.envs
 from a2c.algorithms.a2c import A2C
-from a2c.algorithms.on_policy import Objective
-from a2c.algorithms.policy import ActorCriticPolicy
+from a2c.algorithms.algorithm import build_algorithm
 from a2c.analysis.bench import read_bench
 from a2c.config import Config, UserError, load_config
 from a2c.data.collector import RolloutCollector
@@ -31,8 +30,6 @@ from a2c.envs.groups import _GroupThread
 from a2c.execution import runtime
 from a2c.execution.machine import core_numbers
 from a2c.execution.runtime import parts_of
-from a2c.networks.model import build_model
-from a2c.networks.optimizer import build_optimizer
 from a2c.run.archive import read_archive
 from a2c.run.checkpoint import step_files
 from a2c.run.training import weights_of
@@ -464,17 +461,9 @@ def test_there_are_no_parts_on_a_gpu(monkeypatch):
 
 
 def a2c_in(parts: int, config: Config, space: Box) -> A2C:
-    model = build_model(config.model, space, A, seed=5, dtype=config.runtime.precision)
-    return A2C(
-        config.algorithm,
-        ActorCriticPolicy(model, mode=config.runtime.mode, num_envs=config.env.num_envs),
-        build_optimizer(config.optimizer, total_steps=100),
-        num_envs=config.env.num_envs,
-        objective=Objective(config.algorithm.gamma, cut_on_life_loss=True, clip_rewards=False),
-        max_grad_norm=config.optimizer.max_grad_norm,
-        mode=config.runtime.mode,
-        parts=parts,
-    )
+    a2c = build_algorithm(config, space, A)
+    a2c.parts = parts  # before it is traced
+    return a2c
 
 
 NETWORKS = {
@@ -546,6 +535,7 @@ import tensorflow as tf
 from conftest import make_trajectory, run_config, VECTORS, A
 import a2c.algorithms.a2c
 from a2c.algorithms.a2c import A2C
+from a2c.algorithms.algorithm import build_algorithm
 from a2c.algorithms.algorithm import build_algorithm
 from a2c.execution.runtime import setup
 a2c.algorithms.a2c.parts_of = lambda config: 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, cast
 
 import tensorflow as tf
 
@@ -11,7 +11,7 @@ from a2c.algorithms.gradient_step import Fit, GradientStep, Pool
 from a2c.algorithms.losses import LossParts, a2c_loss
 from a2c.algorithms.on_policy import Objective, outcomes
 from a2c.algorithms.parts import as_rows, in_parts
-from a2c.algorithms.policy import ActorCriticPolicy, actor_critic_policy
+from a2c.algorithms.policy import ActorCriticPolicy, actor_critic_policy, observations_spec
 from a2c.algorithms.returns import gae, moments, normalize
 from a2c.algorithms.sections import A2CSection, ActorCriticSection
 from a2c.config import Config
@@ -39,61 +39,30 @@ class A2C(Algorithm):
 
     One gradient step per rollout on policy_loss + c_v value_loss - c_e entropy, with GAE advantages (lambda = 1:
     n-step returns). The forward pass is repeated on the stored observations: no activations are kept between steps.
-    Its arguments are not those of `Algorithm`, because A3C makes one for each actor.
-
-    Args:
-        config: the algorithm's section.
-        policy: its network is trained.
-        optimizer: a Keras optimizer.
-        num_envs: B; with the rollout length it fixes the shapes of an update.
-        objective: what the policy maximises.
-        parts: number of parts that every batch is split into, one core each.
-        step: the class of the gradient step.
-        **options: further arguments of `step`.
     """
 
     policy: ActorCriticPolicy
+    config: ActorCriticSection
 
-    def __init__(
-        self,
-        config: ActorCriticSection,
-        policy: ActorCriticPolicy,
-        optimizer: Any,
-        *,
-        num_envs: int,
-        objective: Objective,
-        parts: int = 1,
-        step: type[GradientStep] = GradientStep,
-        **options: Any,
-    ) -> None:
-        self.config = config
-        self.policy = policy
-        self.objective = objective
-        self.parts = parts
-        signature = trajectory_spec(policy, config.rollout_length, num_envs)
-        self.learn = step(self._loss, policy.model.trainable_variables, optimizer, signature, **options)
-        self.steps = {"update": self.learn}
-        self.variables = {"model": policy.model.variables, "optimizer": optimizer.variables}
-
-    build_policy = staticmethod(actor_critic_policy)
-
-    @classmethod
-    def build(cls, config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> Self:
-        """See `Algorithm`."""
-        policy = cls.build_policy(config, space, num_actions, replicas)
+    def __init__(self, config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> None:
+        section = self.config = cast(A2CSection, config.algorithm)
+        policy = self.policy = self.build_policy(config, space, num_actions, replicas)
+        self.objective, self.parts = Objective.of(config), parts_of(config)
         with replicas.scope():
             optimizer = build_optimizer(config.optimizer, total_steps=config.total_updates)
-        return cls(
-            cast(A2CSection, config.algorithm),
-            policy,
+        self.learn = GradientStep(
+            self._loss,
+            policy.model.trainable_variables,
             optimizer,
-            num_envs=config.env.num_envs,
-            objective=Objective.of(config),
-            parts=parts_of(config),
+            trajectory_spec(policy, section.rollout_length, config.env.num_envs),
             max_grad_norm=config.optimizer.max_grad_norm,
             mode=config.runtime.mode,
             replicas=replicas,
         )
+        self.steps = {"update": self.learn}
+        self.variables = {"model": policy.model.variables, "optimizer": optimizer.variables}
+
+    build_policy = staticmethod(actor_critic_policy)
 
     def batches(self, rollout: Rollout, updates: int) -> Batches:
         """One gradient step on the whole rollout."""
@@ -165,14 +134,13 @@ class A2C(Algorithm):
 
 def trajectory_spec(policy: ActorCriticPolicy, rollout_length: int, num_envs: int) -> Trajectory:
     """The fixed signature of an update, as TensorSpecs."""
-    shape, dtype = tuple(policy.model.input_shape[1:]), policy.model.input.dtype
     rows = (rollout_length, num_envs)
     return Trajectory(
-        observations=tf.TensorSpec((*rows, *shape), dtype),
+        observations=observations_spec(policy.model, *rows),
         actions=tf.TensorSpec(rows, tf.int32),
         rewards=tf.TensorSpec(rows, tf.float32),
         discounts=tf.TensorSpec(rows, tf.float32),
         ends=tf.TensorSpec(rows, tf.bool),
         final_values=tf.TensorSpec(rows, tf.float32),
-        bootstrap_observations=tf.TensorSpec((1, num_envs, *shape), dtype),
+        bootstrap_observations=observations_spec(policy.model, 1, num_envs),
     )

@@ -9,14 +9,14 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import tensorflow as tf
 
-from a2c.algorithms.a2c import A2C
+from a2c.algorithms.a2c import A2C, trajectory_spec
 from a2c.algorithms.algorithm import Algorithm, Batches, Iteration, Update, means
 from a2c.algorithms.gradient_step import Batch, GradientStep, Metrics
 from a2c.algorithms.on_policy import Objective
 from a2c.algorithms.policy import ActorCriticPolicy, Policy, actor_critic_policy
 from a2c.algorithms.sections import A3CSection
 from a2c.config import Config
-from a2c.data.collector import RolloutCollector, columns_of
+from a2c.data.collector import RolloutCollector
 from a2c.data.rollout import Episode, Rollout
 from a2c.execution.compile import Compiled
 from a2c.execution.replicas import ALONE, Replicas
@@ -81,6 +81,29 @@ class ActorStep(GradientStep):
         return staleness
 
 
+class Actor(A2C):
+    """A2C's loss on one group of environments, with a copy of the weights.
+
+    Args:
+        config, space, num_actions: see `Algorithm`.
+        num_envs: in the group.
+        **shared: the optimizer, the shared weights and their lock, see `ActorStep`.
+    """
+
+    def __init__(self, config: Config, space: Any, num_actions: int, num_envs: int, **shared: Any) -> None:
+        section = self.config = cast(A3CSection, config.algorithm)
+        policy = self.policy = self.build_policy(config, space, num_actions)
+        self.objective, self.parts = Objective.of(config), 1
+        self.learn: ActorStep = ActorStep(
+            self._loss,
+            policy.model.trainable_variables,
+            signature=trajectory_spec(policy, section.rollout_length, num_envs),
+            max_grad_norm=config.optimizer.max_grad_norm,
+            mode=config.runtime.mode,
+            **shared,
+        )
+
+
 class A3C(Algorithm):
     """Mnih et al. 2016, arXiv 1602.01783, algorithm S3, with shared RMSProp (section 4).
 
@@ -98,22 +121,11 @@ class A3C(Algorithm):
         self.policy = self.build_policy(config, space, num_actions)
         steps = config.total_updates * self.parts * section.rollouts
         optimizer, lock = build_optimizer(config.optimizer, total_steps=steps), threading.Lock()
-        self.actors = [  # one for each group of environments
-            A2C(
-                section,
-                self.build_policy(config, space, num_actions),
-                optimizer,
-                num_envs=config.env.num_envs // self.parts,
-                objective=Objective.of(config),
-                step=ActorStep,
-                shared=self.policy.model.trainable_variables,
-                lock=lock,
-                max_grad_norm=config.optimizer.max_grad_norm,
-                mode=config.runtime.mode,
-            )
-            for _ in range(self.parts)
-        ]
-        self.learners = [cast(ActorStep, actor.learn) for actor in self.actors]
+        shared = {"optimizer": optimizer, "shared": self.policy.model.trainable_variables, "lock": lock}
+        num_envs = config.env.num_envs // self.parts
+        # one for each group of environments
+        self.actors = [Actor(config, space, num_actions, num_envs, **shared) for _ in range(self.parts)]
+        self.learners = [actor.learn for actor in self.actors]
         self.traced = [actor.policy.compiled["value"] for actor in self.actors]
         self.steps = {f"actor {index}": learner for index, learner in enumerate(self.learners)}
         self.variables = {"model": self.policy.model.variables, "optimizer": optimizer.variables}
@@ -163,17 +175,5 @@ class A3C(Algorithm):
         return shift
 
     def batches(self, rollout: Rollout, updates: int) -> Batches:
-        """For a rollout of all environments outside of a round: the actors learn from their shares, one by one."""
-        for index, share in enumerate(_shares(rollout, len(self.actors))):
-            self.learners[index].synchronize()
-            yield f"actor {index}", self.actors[index].trajectory(share)
-
-
-def _shares(rollout: Rollout, count: int) -> list[Rollout]:
-    """Split a rollout [T, B] into `count` rollouts [T, B / count], in the order of their environments."""
-    b = rollout.actions.shape[1] // count
-    owner = np.nonzero(rollout.truncated)[1] // b  # the actor of each last observation
-    shares = [columns_of(rollout, slice(index * b, (index + 1) * b)) for index in range(count)]
-    return [
-        share._replace(last_observations=share.last_observations[owner == index]) for index, share in enumerate(shares)
-    ]
+        """Not used: each actor learns from its own rollouts."""
+        raise NotImplementedError("A3C has an `iterate` of its own")

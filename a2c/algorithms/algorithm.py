@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from numbers import Integral
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol
 
 import keras
 import numpy as np
@@ -122,11 +122,6 @@ class Algorithm(ABC):
             UserError: if the network does not fit the observations or the machine's memory.
         """
 
-    @classmethod
-    def build(cls, config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> Self:
-        """The algorithm of a configuration; to be overridden if `__init__` takes other arguments."""
-        return cls(config, space, num_actions, replicas)
-
     @abstractmethod
     def batches(self, rollout: Rollout, updates: int) -> Batches:
         """The batches of a rollout, one gradient step after another.
@@ -228,10 +223,10 @@ def build_policy(config: Config, space: Any, num_actions: int) -> Policy:
 
 
 def build_algorithm(config: Config, space: Any, num_actions: int, *, replicas: Replicas = ALONE) -> Algorithm:
-    """See `Algorithm.build`; a user's own that lacks something is a UserError, and so is what its `__init__` raises."""
+    """Build an algorithm; a user's own that lacks something is a UserError, and so is what its `__init__` raises."""
     name = config.algorithm.name
     with _user_code(config):
-        algorithm = algorithm_class(config).build(config, space, num_actions, replicas)
+        algorithm = algorithm_class(config)(config, space, num_actions, replicas)
         _check_form(algorithm, name)
         _check_saved(algorithm, name)
     if isinstance(config.algorithm, ReplaySection) and algorithm.memory is None:

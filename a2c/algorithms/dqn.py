@@ -21,7 +21,7 @@ from a2c.algorithms.off_policy import (
 )
 from a2c.algorithms.on_policy import Objective
 from a2c.algorithms.parts import by_parts
-from a2c.algorithms.policy import QPolicy, network
+from a2c.algorithms.policy import QPolicy, network, observations_spec
 from a2c.algorithms.returns import moments
 from a2c.algorithms.sections import DQNSection
 from a2c.config import Config
@@ -66,9 +66,7 @@ class DQN(Algorithm):
             self._loss,
             trained.trainable_variables,
             optimizer,
-            transitions_spec(
-                section.batch_size, section.n_step, tuple(policy.model.input_shape[1:]), policy.model.input.dtype
-            ),
+            transitions_spec(observations_spec(policy.model, 1, section.batch_size), section.n_step),
             max_grad_norm=config.optimizer.max_grad_norm,
             mode=config.runtime.mode,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -61,10 +61,9 @@ def n_step_targets(batch: Transitions, values: tf.Tensor) -> tf.Tensor:
     return tf.reshape(n_step_returns(rewards, discounts, ends, final_values, flat)[0], [1, *values.shape])
 
 
-def transitions_spec(number: int, n_step: int, observation: tuple[int, ...], dtype: Any) -> Transitions:
-    """The fixed signature of a gradient step on `number` transitions, as TensorSpecs."""
-    one, all_steps = (1, number), (n_step, number)
-    observations = tf.TensorSpec((*one, *observation), dtype)
+def transitions_spec(observations: tf.TensorSpec, n_step: int) -> Transitions:
+    """The fixed signature of a gradient step on observations [1, N, *obs], as TensorSpecs."""
+    one, all_steps = (1, observations.shape[1]), (n_step, observations.shape[1])
     return Transitions(
         observations=observations,
         actions=tf.TensorSpec(one, tf.int32),

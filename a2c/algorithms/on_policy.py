@@ -1,7 +1,4 @@
-"""Data that algorithms derive from a rollout: rewards for the loss, discounts, ends; and minibatches.
-
-Pure NumPy functions.
-"""
+"""Data that algorithms derive from a rollout, in NumPy: rewards for the loss, discounts, ends; and minibatches."""
 
 from __future__ import annotations
 

@@ -102,8 +102,8 @@ class ActorCriticPolicy:
         if values:
             self.says["values"] = ()
         self._replicas = replicas
-        any_batch = tf.TensorSpec((None, *model.input_shape[1:]), model.input.dtype)  # evaluation plays fewer games
-        row = tf.TensorSpec((num_envs, *model.input_shape[1:]), model.input.dtype)
+        any_batch = observations_spec(model, None)  # evaluation plays fewer games
+        row = observations_spec(model, num_envs)
         draw = tf.TensorSpec((2,), tf.int64)
         often = replicas.strategy is None  # as one operation, since it is called often
         act = explore = Compiled(self._act, mode, any_batch, draw, as_operation=often)
@@ -205,7 +205,7 @@ class QPolicy:
         self.acts = f"epsilon-greedy ({final_epsilon:g})"
         self.epsilon = keras.Variable(1.0, trainable=False, name="epsilon")
         self._final_epsilon = final_epsilon
-        any_batch = tf.TensorSpec((None, *model.input_shape[1:]), model.input.dtype)  # evaluation plays fewer games
+        any_batch = observations_spec(model, None)  # evaluation plays fewer games
         draw = tf.TensorSpec((2,), tf.int64)
         self.compiled = {
             "explore": Compiled(self._explore, mode, any_batch, draw, as_operation=True),
@@ -267,6 +267,11 @@ def actor_critic_policy(
         noise_hold=getattr(config.algorithm, "noise_hold", 1),  # not every section has it
         replicas=replicas,
     )
+
+
+def observations_spec(model: keras.Model, *rows: int | None) -> tf.TensorSpec:
+    """Observations [*rows, *obs], as a network takes them."""
+    return tf.TensorSpec((*rows, *model.input_shape[1:]), model.input.dtype)
 
 
 def network(config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> keras.Model:

@@ -14,7 +14,7 @@ from a2c.algorithms.gradient_step import Fit, GradientStep, Pool
 from a2c.algorithms.losses import approximate_kl, clipped_surrogate_loss, clipped_value_loss, entropy, log_prob
 from a2c.algorithms.on_policy import Objective, minibatches, outcomes
 from a2c.algorithms.parts import as_rows, by_parts
-from a2c.algorithms.policy import ActorCriticPolicy, actor_critic_policy
+from a2c.algorithms.policy import ActorCriticPolicy, actor_critic_policy, observations_spec
 from a2c.algorithms.returns import gae, moments, normalize
 from a2c.algorithms.sections import PPOSection
 from a2c.config import Config
@@ -62,12 +62,12 @@ class PPO(Algorithm):
             self.entropy_coef = tf.Variable(section.entropy_coef, trainable=False)
         mode, rows = config.runtime.mode, (section.rollout_length, config.env.num_envs)
         some = (section.rollout_length // section.num_minibatches, config.env.num_envs)
-        shape, dtype = tuple(policy.model.input_shape[1:]), policy.model.input.dtype
+        observations = observations_spec(policy.model, *some)
         self.learn = GradientStep(
             self._loss,
             policy.model.trainable_variables,
             optimizer,
-            minibatch_spec(some, shape, dtype),
+            minibatch_spec(observations),
             max_grad_norm=config.optimizer.max_grad_norm,
             mode=mode,
             replicas=replicas,
@@ -78,7 +78,7 @@ class PPO(Algorithm):
         self._targets = Compiled(
             self._log_probs_and_targets, mode, logits, actions, floats, floats, ends, floats, floats, bootstrap
         )
-        self._observations = aligned((*some, *shape), np.dtype(dtype))
+        self._observations = aligned(tuple(observations.shape), np.dtype(observations.dtype.as_numpy_dtype))
         self.steps = {"minibatch": self.learn}
         self.traced = (policy.compiled["value"], self._targets)
         self.variables = {"model": policy.model.variables, "optimizer": optimizer.variables}
@@ -172,11 +172,12 @@ class PPO(Algorithm):
         return tf.reshape(tap("logits", logits), [n, b, -1]), tf.reshape(tap("values", values), [n, b])
 
 
-def minibatch_spec(rows: tuple[int, int], observation: tuple[int, ...], dtype: Any) -> Minibatch:
-    """The fixed signature of a gradient step on [n, B] rows, as TensorSpecs."""
+def minibatch_spec(observations: tf.TensorSpec) -> Minibatch:
+    """The fixed signature of a gradient step on observations [n, B, *obs], as TensorSpecs."""
+    rows = observations.shape[:2]
     floats = tf.TensorSpec(rows, tf.float32)
     return Minibatch(
-        observations=tf.TensorSpec((*rows, *observation), dtype),
+        observations=observations,
         actions=tf.TensorSpec(rows, tf.int32),
         log_probs=floats,
         values=floats,

@@ -22,7 +22,7 @@ from a2c.algorithms.off_policy import (
 )
 from a2c.algorithms.on_policy import Objective
 from a2c.algorithms.parts import by_parts
-from a2c.algorithms.policy import ActorCriticPolicy, actor_critic_policy, network
+from a2c.algorithms.policy import ActorCriticPolicy, actor_critic_policy, network, observations_spec
 from a2c.algorithms.returns import moments
 from a2c.algorithms.sections import SACSection
 from a2c.config import Config
@@ -73,8 +73,7 @@ class SAC(Algorithm):
         self.log_temperature = keras.Variable(first, dtype="float32", name="log_temperature")
         for critic, target in zip(self.critics, self.targets, strict=True):
             target.set_weights(critic.get_weights())
-        observation, dtype = tuple(policy.model.input_shape[1:]), policy.model.input.dtype
-        batch = transitions_spec(section.batch_size, section.n_step, observation, dtype)
+        batch = transitions_spec(observations_spec(policy.model, 1, section.batch_size), section.n_step)
         learned = {
             "critics": [variable for critic in self.critics for variable in critic.trainable_variables],
             "policy": policy.model.trainable_variables,

@@ -127,7 +127,7 @@ class PPOSection(ActorCriticSection):
     """The most that a value may move from the old one in the clipped value loss, as in baselines; null = off, as
     clipping is of no use (Andrychowicz et al. 2021)."""
     target_kl: Annotated[float, Field(gt=0), NUMBER] | None = None
-    """An update ends early when approx_kl is above this; null = never."""
+    """An update ends after the gradient step whose approx_kl is above this; null = never."""
     target_clip_fraction: Annotated[float, Field(gt=0, lt=1), NUMBER] | None = None
     """If an update clips more than this, the learning rate falls by 5 %, else it rises, at most to its schedule; null =
     always the schedule."""
@@ -307,8 +307,8 @@ class DQNSection(ReplaySection):
     }
 
     name: Literal["dqn"] = "dqn"
-    target_update: Annotated[int, Field(ge=1, le=2**62), NUMBER] = 1000
-    """Gradient steps between two copies of the network to its target [zoo]; [dqn] has 10,000."""
+    target_update: Annotated[int, Field(ge=1, le=2**62), NUMBER] = 250
+    """Gradient steps between two copies of the network to its target: 1,000 agent steps of [zoo]; [dqn] has 10,000."""
     exploration_fraction: Probability = 0.1
     """Of the run, in which epsilon falls from 1 to final_epsilon [zoo]."""
     final_epsilon: Probability = 0.01

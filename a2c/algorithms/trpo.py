@@ -15,7 +15,7 @@ from a2c.algorithms.losses import value_loss
 from a2c.algorithms.natural_gradient import NaturalGradientStep, PolicyBatch
 from a2c.algorithms.on_policy import Objective, minibatches, outcomes
 from a2c.algorithms.parts import as_rows, by_parts
-from a2c.algorithms.policy import ActorCriticPolicy, actor_critic_policy
+from a2c.algorithms.policy import ActorCriticPolicy, actor_critic_policy, observations_spec
 from a2c.algorithms.returns import gae, moments, normalize
 from a2c.algorithms.sections import TRPOSection
 from a2c.algorithms.trust_region import TrustRegion
@@ -52,7 +52,6 @@ class TRPO(Algorithm):
         fits = section.value_epochs * section.value_minibatches  # optimizer steps per update
         optimizer = build_optimizer(config.optimizer, total_steps=config.total_updates * fits)
         mode, num_envs = config.runtime.mode, config.env.num_envs
-        shape, dtype = tuple(policy.model.input_shape[1:]), policy.model.input.dtype
         actor, self.critic = (keras.Model(policy.model.input, output) for output in policy.model.outputs)
         _check_apart(actor, self.critic)
         rows = (section.rollout_length, num_envs)
@@ -62,7 +61,7 @@ class TRPO(Algorithm):
         self._targets = Compiled(self._gae, mode, floats, floats, ends, floats, floats, bootstrap_values)
         move = NaturalGradientStep(
             actor,
-            PolicyBatch(tf.TensorSpec((*rows, *shape), dtype), tf.TensorSpec(rows, tf.int32), floats),
+            PolicyBatch(observations_spec(actor, *rows), tf.TensorSpec(rows, tf.int32), floats),
             TrustRegion(**{name: getattr(section, name) for name in TrustRegion._fields}),
             mode=mode,
             parts=self.parts,
@@ -71,7 +70,7 @@ class TRPO(Algorithm):
             self._value_loss,
             self.critic.trainable_variables,
             optimizer,
-            ValueBatch(tf.TensorSpec((*some, *shape), dtype), tf.TensorSpec(some, tf.float32)),
+            ValueBatch(observations_spec(self.critic, *some), tf.TensorSpec(some, tf.float32)),
             max_grad_norm=config.optimizer.max_grad_norm,
             mode=mode,
         )

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from a2c.analysis.jobs import Job, Place, run_jobs
-from a2c.config import Config, UserError, build_config, dotted, dump_config, env_slug, read_config_file, short_key
+from a2c.config import Config, UserError, build_config, dotted, dump_config, env_slug, read_config_file, short_keys
 from a2c.execution.processes import own_command
 from a2c.reading import LONGEST_LINE, read_end
 from a2c.run.checkpoint import step_file
@@ -147,8 +147,7 @@ def arms_of(folders: Sequence[Path]) -> list[ArmRun]:
     keys = _distinguishing(ways)
     if not keys:
         raise UserError("All these runs were trained in the same way: there is nothing to compare.")
-    short = [short_key(key) for key in keys]
-    names = {key: name if short.count(name) == 1 else key for key, name in zip(keys, short, strict=True)}
+    names = short_keys(keys)
     labels = [", ".join(f"{names[key]}={way[key]}" for key in keys if key in way) for way in ways]
     runs = [
         ArmRun(label, config.env.id, config.seed, folder, config.algorithm.PROMISES.exact)

@@ -16,18 +16,16 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, distribution, version
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any
 
 from a2c.algorithms.sections import SECTIONS
-from a2c.config import Config, EnvConfig, load_config
+from a2c.analysis.finding import Finding, Status
+from a2c.config import EnvConfig, load_config
 from a2c.execution import machine
 from a2c.execution.memory import physical_memory
 from a2c.quiet import keras_file
 from a2c.run.files import try_writing
 
-Status = Literal["ok", "note", "problem"]
-STATUSES = get_args(Status)
 GB = 1e9
 
 # Distributions that write the same files: the one installed last wins.
@@ -39,17 +37,6 @@ CLASHES = (
     ("opencv-python-headless", "opencv-contrib-python"),
 )
 BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16", "bf16"})  # the last is ARM's
-REPORT = "report it with what `a2c doctor --json` prints"
-
-
-class Finding(NamedTuple):
-    """The result of one check."""
-
-    check: str
-    status: Status
-    found: str
-    advice: str = ""  # what to do if the status is not ok
-
 
 Check = Callable[[], Iterator[Finding]]
 
@@ -222,7 +209,8 @@ def check_emulator() -> Iterator[Finding]:
     import numpy as np
     from ale_py.roms import get_rom_path
 
-    from a2c.envs import games, make_vec_env
+    from a2c.envs import make_vec_env
+    from a2c.games import games
 
     missing = []
     for game in games():
@@ -311,47 +299,17 @@ def check_precision() -> Iterator[Finding]:
 
 
 def check_training() -> Iterator[Finding]:
-    """Train Catch for a few updates: compare eager with graph, and resumed with never stopped; measure the speed.
+    """Train Catch for a few updates, and check the promises.
 
     It uses RMSProp, since Adam's updates hide a difference in the last bits of the gradients.
     """
-    from a2c.execution.runtime import is_exact
+    from a2c.analysis.promises import check_promises
 
-    config, _ = load_config(config="catch-rmsprop", overrides={"total_env_steps": 4_096, "runtime.threads": 0})
-    half = config.model_copy(update={"total_env_steps": 2_048})
-    with TemporaryDirectory(prefix="a2c-doctor-") as folder:
-        graph, speed = _train(config, Path(folder) / "graph")
-        _train(half, Path(folder) / "resumed")
-        resumed, _ = _train(config, Path(folder) / "resumed", resume=True)
-        yield _same_bits("resume", graph, resumed, "a run that was stopped and resumed")
-        eager_config = config.model_copy(update={"runtime": config.runtime.model_copy(update={"mode": "eager"})})
-        eager, _ = _train(eager_config, Path(folder) / "eager")
-        if is_exact(config.runtime):
-            yield _same_bits("exactness", graph, eager, "eager execution")
-        else:
-            yield Finding("exactness", "ok", "not promised here: TensorFlow uses a GPU")
+    config, _ = load_config(config="catch-rmsprop", overrides={"runtime.threads": 0})
+    yield from check_promises(config)
     for name, section in SECTIONS.items():
         if not section.PROMISES.exact:
             yield Finding("promises", "ok", f"algorithm.name={name} does not promise the same bits")
-    yield Finding("speed", "ok", f"{speed:,.0f} agent steps a second of Catch (a2c bench measures yours)")
-
-
-def _train(config: Config, folder: Path, *, resume: bool = False) -> tuple[dict[str, bytes], float]:
-    """Train; returns all arrays of the last checkpoint, environments included, and the speed of the last updates."""
-    from a2c.run.lookup import find_checkpoint
-    from a2c.run.training import train
-
-    summary = train(config, folder, resume=resume)
-    arrays = find_checkpoint(folder).arrays
-    speed = summary.record.steps_per_second if summary.record else math.nan
-    return {name: array.tobytes() for name, array in arrays.items()}, speed
-
-
-def _same_bits(check: str, graph: dict[str, bytes], other: dict[str, bytes], what: str) -> Finding:
-    differing = [name for name in graph if graph[name] != other.get(name)]
-    if not differing:
-        return Finding(check, "ok", f"{what} gives the same bits ({len(graph)} arrays)")
-    return Finding(check, "problem", f"{what} gives other bits, first in {differing[0]}", REPORT)
 
 
 def told(error: BaseException) -> str:

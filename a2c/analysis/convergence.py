@@ -24,7 +24,7 @@ from a2c.analysis.statistics import (
     stratified_interval,
 )
 from a2c.config import UserError, shown
-from a2c.envs import atari_game, human_normalized
+from a2c.games import atari_game, human_normalized
 from a2c.run.checkpoint import read_checkpoint, step_files
 from a2c.run.counters import WINDOW
 from a2c.run.logs import as_float, logged
@@ -95,7 +95,7 @@ class Aggregate:
 
 @dataclass(frozen=True)
 class Convergence:
-    """All results of part four."""
+    """How arms learn: all results."""
 
     thresholds: dict[str, float | None]  # by environment
     budget: int  # agent steps that were compared
@@ -301,20 +301,18 @@ def _contrast(
 def are_identical(first: Path, second: Path) -> bool:
     """Whether two runs ended with the same weights and optimizer, and wrote the same metrics, except the wall clock."""
     ours, theirs = ([_timeless(line) for line in _lines(folder)] for folder in (first, second))
-    return ours == theirs and _last_arrays(first) == _last_arrays(second)
+    return ours == theirs and _last_bits(first) == _last_bits(second)
 
 
 def _timeless(line: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in line.items() if key not in WALL_CLOCK}
 
 
-def _last_arrays(folder: Path) -> dict[str, tuple[str, bytes]]:
+def _last_bits(folder: Path) -> dict[str, tuple[str, bytes]]:
     files = step_files(folder / "checkpoints")
     if not files:
         raise UserError(f"{folder} holds no checkpoint (checkpoints/step-*.npz), so its bits cannot be compared.")
-    arrays = read_checkpoint(files[-1]).arrays
-    # which rows of a memory are in which file depends on when checkpoints were written
-    return {key: (str(a.dtype), a.tobytes()) for key, a in arrays.items() if not key.startswith("segments/")}
+    return read_checkpoint(files[-1]).bits
 
 
 def _aggregate(

@@ -12,7 +12,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 
 from a2c.analysis import checks
-from a2c.analysis.checks import REPORT, Check, Finding, told
+from a2c.analysis.checks import Check, told
+from a2c.analysis.finding import REPORT, Finding
 
 RISKY_SECONDS = 300  # limit for the separate process, which takes 15 on two cores
 

@@ -17,11 +17,11 @@ from typing import Protocol
 
 from a2c.config import UserError
 from a2c.execution.machine import allowed_cores
+from a2c.execution.signals import noted
 from a2c.messages import last_line
 from a2c.reading import read_end
 from a2c.run.files import create, make_folders
 from a2c.run.lock import FolderLock
-from a2c.run.signals import noted
 
 POLL_SECONDS = 0.2
 GRACE_SECONDS = 60.0  # for a training run to finish its update and save

@@ -124,11 +124,11 @@ def explain(run: Callable[[Sequence[tuple[str, ...]]], list[Any]], kind: type) -
     """Search for the smallest set; `run` tries sets of switches, and its results are converted to `kind`."""
     seen: dict[tuple[str, ...], Tried] = {}
 
-    def trial(sets: Sequence[frozenset[str]]) -> list[Tried]:
+    def trial(sets: Sequence[frozenset[str]]) -> list[bool]:
         offs = [tuple(sorted(off)) for off in sets]
         found = [Tried(off, _typed(kind, result)) for off, result in zip(offs, run(offs), strict=True)]
         seen.update({tried.off: tried for tried in found})
-        return found
+        return [tried.complete for tried in found]
 
     smallest = sw.smallest_set(trial)
     return Why(tuple(seen.values()), None if smallest is None else tuple(sorted(smallest)))

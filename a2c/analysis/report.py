@@ -21,7 +21,7 @@ from a2c.analysis.statistics import MIN_SEEDS, PairedComparison
 from a2c.analysis.studies.question import QuestionResult
 from a2c.config import printable_lines
 from a2c.execution.machine import versions
-from a2c.messages import number
+from a2c.messages import counted, number
 from a2c.run.files import write_atomically
 
 SHOWN_STAGES = 12  # of the differing ones, in the table
@@ -206,7 +206,7 @@ def _say_aggregate(aggregate: Aggregate) -> str:
 
 def _between(interval: tuple[float, float] | None, seeds: int) -> str:
     if interval is None or seeds < MIN_SEEDS:
-        return f"{_seeds(seeds)}; a 95 % interval needs {MIN_SEEDS}"
+        return f"{counted(seeds, 'seed')}; a 95 % interval needs {MIN_SEEDS}"
     return f"95 % {interval[0]:.3f} to {interval[1]:.3f}"
 
 
@@ -229,13 +229,9 @@ def _difference(found: PairedComparison) -> str:
 
 def _interval(found: PairedComparison, form: Callable[[float], str]) -> str:
     if found.low is None or found.high is None or found.p_value is None:
-        return f"{_seeds(found.pairs)}; a 95 % interval needs {MIN_SEEDS}"
+        return f"{counted(found.pairs, 'seed')}; a 95 % interval needs {MIN_SEEDS}"
     shown = "difference shown" if found.shown else "no difference shown"
     return f"95 % {form(found.low)} to {form(found.high)}, p {found.p_value:.2g}; {shown}"
-
-
-def _seeds(count: int) -> str:
-    return "1 seed" if count == 1 else f"{count} seeds"
 
 
 def _list(off: Sequence[str]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, TypeVar
 
 import tensorflow as tf
 
@@ -24,16 +23,8 @@ NONDETERMINISM = "nondeterminism"
 SWITCHES = (*GRAPPLER_PASSES, ONEDNN, THREADS, NONDETERMINISM)
 
 
-class Outcome(Protocol):
-    """The outcome of a trial with some switches off."""
-
-    @property
-    def complete(self) -> bool:
-        """Whether eager and graph agreed in every bit."""
-
-
-OutcomeT = TypeVar("OutcomeT", bound=Outcome)
-Trial = Callable[[Sequence[frozenset[str]]], Sequence[OutcomeT]]
+# for each set of switches to turn off: whether eager and graph agree in every bit
+Trial = Callable[[Sequence[frozenset[str]]], Sequence[bool]]
 
 
 def environment(off: Iterable[str]) -> dict[str, str]:
@@ -52,7 +43,7 @@ def switch_off(off: Iterable[str]) -> None:
         tf.config.experimental.enable_op_determinism()
 
 
-def smallest_set(trial: Trial[OutcomeT], switches: Sequence[str] = SWITCHES) -> frozenset[str] | None:
+def smallest_set(trial: Trial, switches: Sequence[str] = SWITCHES) -> frozenset[str] | None:
     """Find the smallest set of switches that makes eager and graph agree when switched off.
 
     If no single one suffices, the search assumes that switching off more never breaks an agreement. Then a switch that
@@ -60,7 +51,7 @@ def smallest_set(trial: Trial[OutcomeT], switches: Sequence[str] = SWITCHES) -> 
     are added only if these do not suffice.
 
     Args:
-        trial: tries each of the given sets of switches to turn off; returns the outcomes in the same order.
+        trial: tries each of the given sets; returns in the same order whether eager and graph agree.
         switches: the candidates.
 
     Returns:
@@ -68,18 +59,18 @@ def smallest_set(trial: Trial[OutcomeT], switches: Sequence[str] = SWITCHES) -> 
     """
     everything = frozenset(switches)
     few = [frozenset(), *(frozenset([switch]) for switch in switches)]
-    for candidate, found in zip(few, trial(few), strict=True):
-        if found.complete:
+    for candidate, agrees in zip(few, trial(few), strict=True):
+        if agrees:
             return candidate
-    if not trial([everything])[0].complete:
+    if not trial([everything])[0]:
         return None
     all_but_one = trial([everything - {switch} for switch in switches])
-    needed = frozenset(switch for switch, found in zip(switches, all_but_one, strict=True) if not found.complete)
+    needed = frozenset(switch for switch, agrees in zip(switches, all_but_one, strict=True) if not agrees)
     others = [switch for switch in switches if switch not in needed]
     for size in range(len(others) + 1):
         candidates = [needed | set(more) for more in itertools.combinations(others, size)]
-        for candidate, found in zip(candidates, trial(candidates), strict=True):
-            if found.complete:
+        for candidate, agrees in zip(candidates, trial(candidates), strict=True):
+            if agrees:
                 return candidate
     raise AssertionError("all switches together suffice, so the loop ends")
 

@@ -24,10 +24,10 @@ from a2c.analysis.results import open_folder
 from a2c.analysis.space import Space, read_space
 from a2c.analysis.trials import GRID, Claim, Trials, import_optuna, open_storage
 from a2c.config import Config, UserError, changed, dump_config, env_slug
+from a2c.execution.signals import StoppedError, StopSignal
 from a2c.run.files import make_folders
 from a2c.run.lock import holder, is_locked
 from a2c.run.logs import as_float, logged
-from a2c.run.signals import StoppedError, StopSignal
 from a2c.run.view import Part, View
 
 LOOK_SECONDS = 0.5  # between two looks at the metrics and the study

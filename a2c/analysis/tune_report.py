@@ -13,10 +13,9 @@ from typing import Any
 from a2c.analysis.arms import last_record
 from a2c.analysis.judge import Judgement
 from a2c.analysis.report import Table
-from a2c.analysis.space import Space
 from a2c.analysis.trials import DEFAULT, REASON, STATES
 from a2c.analysis.tune import Found
-from a2c.config import short_key
+from a2c.config import short_keys
 from a2c.execution.machine import versions
 from a2c.run.files import make_folders, write_atomically
 from a2c.show.style import render
@@ -37,7 +36,7 @@ def best_trials(found: Found) -> Table:
         settings = study.settings_of(trial)
         name = f"{trial.number} (default)" if DEFAULT in trial.user_attrs else str(trial.number)
         rows.append((name, f"{trial.value:.2f}", *(str(settings[key]) for key in study.space)))
-    return Table("The best trials", ("trial", "score", *labels(study.space).values()), rows)
+    return Table("The best trials", ("trial", "score", *short_keys(study.space).values()), rows)
 
 
 def write_tune_report(found: Found, judgement: Judgement, command: str) -> Path:
@@ -118,7 +117,7 @@ def _draw_curves(pictures: Any, study: Any) -> Any:
 def _renamed(found: Found) -> Any:
     """A copy of the study whose keys are short enough for pictures; what has no score counts as failed."""
     optuna, state, space = found.trials.optuna, found.trials.state, found.trials.space
-    names = labels(space)
+    names = short_keys(space)
     copy = optuna.create_study(direction="maximize")
     for trial in found.trials.study.get_trials():
         kept = trial.state in (state.COMPLETE, state.PRUNED) and trial.value is not None
@@ -132,9 +131,3 @@ def _renamed(found: Found) -> Any:
             )
         )
     return copy
-
-
-def labels(space: Space) -> dict[str, str]:
-    """A name for each key: the short one, unless two keys would share it."""
-    short = {key: short_key(key) for key in space}
-    return {key: name if list(short.values()).count(name) == 1 else key for key, name in short.items()}

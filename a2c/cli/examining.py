@@ -3,49 +3,87 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from typing import Annotated
 
 import typer
 from rich.table import Table
 
-from a2c.cli.console import cell, err, out, say
-from a2c.cli.options import AlgorithmOption, Assignments, EnvOption, check_env, complete_config
+from a2c.analysis.finding import STATUSES, Finding
+from a2c.cli.console import cell, err, out, say, warn
+from a2c.cli.options import (
+    AlgorithmOption,
+    Assignments,
+    ConfigOption,
+    EnvOption,
+    ModelOption,
+    WrapperOption,
+    check_env,
+    complete_config,
+)
 from a2c.config import load_config
 from a2c.config.explain import explained
 from a2c.messages import number
+from a2c.quiet import fast
 
 
 def doctor(
+    config: ConfigOption = None,
+    env: EnvOption = None,
+    algorithm: AlgorithmOption = None,
+    model: ModelOption = None,
+    wrapper: WrapperOption = None,
+    set_: Assignments = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Look for what is wrong with this installation and machine; exit code 1 if something is."""
-    from a2c.analysis.checks import STATUSES
-    from a2c.analysis.doctor import examine
+    """Look for what is wrong with this installation and machine; exit code 1 if something is.
 
-    with err.status("looking") as status:
-        findings = examine(on_check=lambda name: status.update(f"looking at {name}"))
+    With any other option than --json: check only that such a run, of Catch by default, has the same bits in eager
+    execution and after a resume.
+    """
+    overrides = {"algorithm.name": algorithm, "model.name": model}
+    if config or env or algorithm or model or wrapper or set_:
+        settings, _ = load_config(
+            config=config,
+            env_id=env or (None if config else "Catch"),
+            overrides=overrides,
+            assignments=set_ or [],
+            wrappers=wrapper or [],
+            tell=lambda text: None if as_json else say(text),
+        )
+        check_env(settings.env.id)
+        with err.status(f"training {settings.env.id}"):
+            findings = [*fast("a2c.analysis.promises").check_promises(settings, warn)]
+    else:
+        examine = import_module("a2c.analysis.doctor").examine
+        with err.status("looking") as status:
+            findings = examine(on_check=lambda name: status.update(f"looking at {name}"))
     counts = {each: sum(finding.status == each for finding in findings) for each in STATUSES}
     if as_json:
         out.print_json(
             json.dumps({"counts": counts, "findings": [finding._asdict() for finding in findings]}), ensure_ascii=True
         )
     else:
-        table = Table("", "", "found", "what to do", box=None, header_style="bold", pad_edge=False)
-        colours = {"ok": "green", "note": "yellow", "problem": "red"}
-        for finding in findings:
-            shown = f"[{colours[finding.status]}]{finding.status}[/]"
-            table.add_row(finding.check, shown, cell(finding.found), cell(finding.advice))
-        out.print(table)
+        _print_findings(findings)
         say(", ".join(f"{name}: {count}" for name, count in counts.items()))
     if counts["problem"]:
         raise typer.Exit(1)
+
+
+def _print_findings(findings: list[Finding]) -> None:
+    table = Table("", "", "found", "what to do", box=None, header_style="bold", pad_edge=False)
+    colours = {"ok": "green", "note": "yellow", "problem": "red"}
+    for finding in findings:
+        shown = f"[{colours[finding.status]}]{finding.status}[/]"
+        table.add_row(finding.check, shown, cell(finding.found), cell(finding.advice))
+    out.print(table)
 
 
 def envs(
     as_json: Annotated[bool, typer.Option("--json", help="A list of objects instead of a table.")] = False,
 ) -> None:
     """List every game with its number of actions, and the random and human score."""
-    from a2c.envs import games
+    from a2c.games import games
 
     if as_json:
         out.print_json(json.dumps([{"id": f"ALE/{game.name}-v5", **game._asdict()} for game in games()]))

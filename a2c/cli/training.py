@@ -251,9 +251,7 @@ def _resume(config: Config, run_dir: Path, stop_at: float | None, *, quiet: bool
 def _saved(run_dir: Path, env_id: str | None) -> Saved:
     """The checkpoint to resume from; raises UserError if it is not of the environment that the user named."""
     check_exists(run_dir)
-    lookup = fast("a2c.run.lookup")
-    saved: Saved = lookup.find_checkpoint(run_dir)
-    lookup.check_trust(saved, env_id)
+    saved: Saved = fast("a2c.run.lookup").trusted_checkpoint(run_dir, env_id)
     if all(name.startswith("model/") for name in saved.arrays):  # the weights alone
         raise _no_run(run_dir)
     return saved

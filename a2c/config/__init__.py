@@ -29,7 +29,7 @@ from a2c.config.sources import (
     read_config_file,
     read_run_config,
 )
-from a2c.messages import cut, nearest, printable, printable_lines, short_key, shown, typed
+from a2c.messages import cut, nearest, printable, printable_lines, short_key, short_keys, shown, typed
 from a2c.types import CrashError, UserError
 
 __all__ = [
@@ -63,6 +63,7 @@ __all__ = [
     "read_config_file",
     "read_run_config",
     "short_key",
+    "short_keys",
     "shown",
     "typed",
 ]

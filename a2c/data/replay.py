@@ -16,8 +16,8 @@ from a2c.config import EnvConfig
 from a2c.data.collector import aligned
 from a2c.data.rollout import Rollout
 from a2c.data.sum_tree import SumTree
-from a2c.envs import atari_game
 from a2c.execution.memory import check_replay_memory
+from a2c.games import atari_game
 
 FACTS = ("actions", "rewards", "terminated", "truncated", "life_lost")  # as in a rollout, [rows, B]
 ROWS = ("frames", "ages", *FACTS)

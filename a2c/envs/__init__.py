@@ -9,30 +9,24 @@ from a2c.config import EnvConfig, build_config
 from a2c.envs.groups import Group, VecEnvGroups
 from a2c.envs.vector import Simulator, VecEnv, episode_seed
 from a2c.execution.machine import core_numbers
-from a2c.games import Game, atari_game, game_names, games, human_normalized, published_a2c
+from a2c.games import atari_game
 
 if TYPE_CHECKING:
     from a2c.envs.gymnasium import ScalarEnvs
 
 __all__ = [
-    "Game",
     "Group",
     "VecEnv",
     "VecEnvGroups",
     "action_names",
-    "atari_game",
     "check_env",
     "clips_rewards",
     "episode_seed",
-    "game_names",
-    "games",
-    "human_normalized",
     "is_native",
     "make_env_groups",
     "make_filmed_env",
     "make_simulator",
     "make_vec_env",
-    "published_a2c",
     "share_of_group",
 ]
 

@@ -13,14 +13,15 @@ import numpy as np
 from a2c.algorithms.policy import Policy
 from a2c.config import Config, UserError, shown
 from a2c.data.rollout import Episode
-from a2c.envs import VecEnv, atari_game, human_normalized, make_vec_env, published_a2c
+from a2c.envs import VecEnv, make_vec_env
 from a2c.evaluation.scores import PROTOCOLS, mean_interval, noops, protocol_name, references, wrappers
 from a2c.execution.machine import versions
 from a2c.execution.runtime import parts_of, setup, stream_seed
+from a2c.games import atari_game, human_normalized, published_a2c
 from a2c.run.checkpoint import Saved, restored_policy
 from a2c.run.files import write_result
 from a2c.run.logs import finite
-from a2c.run.lookup import check_trust, find_checkpoint
+from a2c.run.lookup import trusted_checkpoint
 
 MAX_ENVS = 8  # games played in parallel; part of the protocol, since it determines each game's seed
 DEFAULT_EPISODES = 20
@@ -102,6 +103,7 @@ def evaluate(
     setup(config.runtime, parts=parts_of(config), warn=warn)
     episodes = episodes or config.evaluation.episodes or DEFAULT_EPISODES
     greedy = config.evaluation.greedy if greedy is None else greedy
+    seed = config.seed if seed is None else seed
     with evaluation_envs(config, episodes, seed) as envs:
         policy = restored_policy(saved, config, envs.observation_space, envs.num_actions)
         played = play(
@@ -109,14 +111,12 @@ def evaluate(
             envs,
             episodes,
             greedy=greedy,
-            seed=_seed(config, seed),
+            seed=seed,
             on_episode=on_episode,
             on_step=on_step,
         )
     check_scores(played, config.env.id)
-    return _result(
-        config, str(path), saved.env_steps, played, policy=way(policy, greedy=greedy), seed=_seed(config, seed)
-    )
+    return _result(config, str(path), saved.env_steps, played, policy=way(policy, greedy=greedy), seed=seed)
 
 
 def games_to_play(path: str | Path, *, env_id: str | None = None, protocol: str | None = None) -> int:
@@ -136,7 +136,7 @@ def evaluate_policy(
 ) -> tuple[EvalResult, list[PlayedGame]]:
     """Run the evaluation of `config.evaluation` with the current policy; the other arguments as for `play`."""
     episodes, greedy = config.evaluation.episodes, config.evaluation.greedy
-    with evaluation_envs(config, episodes, None) as envs:
+    with evaluation_envs(config, episodes, config.seed) as envs:
         played = play(policy, envs, episodes, greedy=greedy, seed=config.seed, on_episode=on_episode, on_step=on_step)
     acts = way(policy, greedy=greedy)
     return _result(config, checkpoint, env_steps, played, policy=acts, seed=config.seed), played
@@ -211,8 +211,7 @@ def _load(
     path: str | Path, env_id: str | None, protocol: str | None, warn: Callable[[str], None]
 ) -> tuple[Saved, Config]:
     """A checkpoint, and its configuration for the evaluation."""
-    saved = find_checkpoint(Path(path), warn)
-    check_trust(saved, env_id)
+    saved = trusted_checkpoint(Path(path), env_id, warn)
     return saved, _under(protocol, saved.config)
 
 
@@ -227,15 +226,11 @@ def _under(protocol: str | None, config: Config) -> Config:
     return config.model_copy(update={"env": config.env.model_copy(update=dict(PROTOCOLS[protocol]))})
 
 
-def _seed(config: Config, seed: int | None) -> int:
-    return config.seed if seed is None else seed
-
-
-def evaluation_envs(config: Config, episodes: int, seed: int | None) -> VecEnv:
-    """The environments for `episodes` games; the seed is the run's own if none is given."""
+def evaluation_envs(config: Config, episodes: int, seed: int) -> VecEnv:
+    """The environments for `episodes` games."""
     # every game has its own seed, so that it can be replayed alone
     env = config.env.model_copy(update={"num_envs": min(episodes, MAX_ENVS), "reseed_after": 0})
-    return make_vec_env(env, seed=_seed(config, seed), stream="evaluation")
+    return make_vec_env(env, seed=seed, stream="evaluation")
 
 
 def _result(

@@ -17,7 +17,7 @@ from typing import IO
 from a2c.execution.cluster import LAUNCHED, listen
 from a2c.execution.machine import core_numbers
 from a2c.execution.processes import own_command
-from a2c.run.signals import noted
+from a2c.execution.signals import noted
 
 POLL_SECONDS = 0.1
 GRACE_SECONDS = 60.0  # for the others to learn from TensorFlow that a worker has failed

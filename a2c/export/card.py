@@ -14,9 +14,10 @@ import yaml
 
 from a2c.algorithms.policy import Shown
 from a2c.config import EnvConfig, cut, dump_config
-from a2c.envs import action_names, atari_game
+from a2c.envs import action_names
 from a2c.evaluation.scores import noops, wrappers
 from a2c.execution.machine import versions
+from a2c.games import atari_game
 from a2c.reading import open_regular
 from a2c.run.bundle import facts_of
 from a2c.run.checkpoint import Saved

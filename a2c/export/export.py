@@ -33,7 +33,7 @@ from a2c.run.bundle import is_result, write_bundle
 from a2c.run.checkpoint import Saved, restored_policy
 from a2c.run.files import BUNDLE, new_folder, try_writing, write_atomically
 from a2c.run.logs import finite
-from a2c.run.lookup import check_trust, command_for, find_checkpoint, run_folder
+from a2c.run.lookup import command_for, run_folder, trusted_checkpoint
 
 FORMATS = ("savedmodel", "onnx")
 # Largest differences allowed, each relative to max(1, |number|). float32: sums in another order.
@@ -98,8 +98,7 @@ def export(
         CrashError: if a reloaded file does not give the agent's outputs; all files are removed.
     """
     wanted = _available(formats, warn)
-    saved = find_checkpoint(Path(path), warn)
-    check_trust(saved, env_id)
+    saved = trusted_checkpoint(Path(path), env_id, warn)
     out = out or run_folder(saved.path) / f"export-{saved.env_steps:012d}"
     _check_new(out)
     config = _to_play(saved.config)
@@ -149,8 +148,7 @@ def export_bundle(
     Raises:
         UserError: if there is no such checkpoint, it does not fit, or the file cannot be written.
     """
-    saved = find_checkpoint(Path(path), warn)
-    check_trust(saved, env_id)
+    saved = trusted_checkpoint(Path(path), env_id, warn)
     file = _bundle_file(out, saved)
     config = _to_play(saved.config)
     setup(config.runtime, parts=parts_of(saved.config), warn=warn)

@@ -66,6 +66,14 @@ class Saved(NamedTuple):
         """The arrays below `prefix/`, in their order, with the prefix removed."""
         return {key.removeprefix(prefix + "/"): a for key, a in self.arrays.items() if key.startswith(prefix + "/")}
 
+    @property
+    def bits(self) -> dict[str, tuple[str, bytes]]:
+        """The type and bytes of each array, which are the same however often the run was stopped and resumed.
+
+        Those of `segments/` are left out: which rows of a replay are in which file depends on when it was saved.
+        """
+        return {key: (str(a.dtype), a.tobytes()) for key, a in self.arrays.items() if not key.startswith("segments/")}
+
     def packed(self) -> dict[str, np.ndarray]:
         """All of it as arrays, for workers that cannot read the file."""
         header = {"path": str(self.path), "config": dump_config(self.config), "meta": self.meta}

@@ -13,11 +13,11 @@ from a2c.config import Config
 from a2c.data.rollout import Episode
 from a2c.evaluation.evaluate import EvalResult, PlayedGame, evaluate_policy
 from a2c.execution.replicas import Replicas
+from a2c.execution.signals import StoppedError, StopSignal
 from a2c.run.counters import Counters
 from a2c.run.folder import saving
 from a2c.run.metrics import Writers
 from a2c.run.progress import Progress
-from a2c.run.signals import StoppedError, StopSignal
 from a2c.show.game import choose
 from a2c.show.thumbnail import Gif, thumbnail
 

@@ -82,7 +82,14 @@ def find_runs(path: Path) -> list[Path]:
     return runs
 
 
-def check_trust(saved: Saved, env_id: str | None) -> None:
+def trusted_checkpoint(path: Path, env_id: str | None, warn: Callable[[str], None] = lambda text: None) -> Saved:
+    """The checkpoint at `path`, once the user has named all of its code; arguments and errors as for both halves."""
+    saved = find_checkpoint(path, warn)
+    _check_trust(saved, env_id)
+    return saved
+
+
+def _check_trust(saved: Saved, env_id: str | None) -> None:
     """Check that a checkpoint is of the named environment, and that the user named all of it that is code.
 
     Args:

@@ -22,6 +22,7 @@ from a2c.evaluation.evaluate import EvalResult
 from a2c.execution.machine import versions
 from a2c.execution.replicas import Replicas, check_agreement, open_replicas
 from a2c.execution.runtime import machine, parts_of, setup
+from a2c.execution.signals import StopSignal
 from a2c.extensions import register
 from a2c.run.callbacks import Callback, Callbacks
 from a2c.run.checkpoint import Checkpoints, Saved, check_network, step_file
@@ -43,7 +44,6 @@ from a2c.run.lock import FolderLock
 from a2c.run.lookup import resume_command
 from a2c.run.metrics import Record, Writers, make_record
 from a2c.run.progress import Progress
-from a2c.run.signals import StopSignal
 from a2c.run.stopwatch import Stopwatch
 
 Warn = Callable[[str], None]
@@ -80,11 +80,11 @@ def train(
     Args:
         config: everything that decides the run; with `resume` that of the run, except the FREE_KEYS of `run.folder`.
         run_dir: the run's folder; a new one, or with `resume` one that holds a checkpoint.
-        algorithm: your own class, instead of the one that `config` names; the settings that both have are kept.
-        model: your own function that builds the network, with the arguments of `build_model` except its first.
+        resume: continue from the latest undamaged checkpoint of `run_dir`, with the same bits as if never stopped.
         init_from: a run or checkpoint whose network's weights a new run starts with; all else is fresh.
         callbacks: told of the run's progress; they may stop or save it, see `run.callbacks`.
-        resume: continue from the latest undamaged checkpoint of `run_dir`, with the same bits as if never stopped.
+        algorithm: your own class, instead of the one that `config` names; the settings that both have are kept.
+        model: your own function that builds the network, with the arguments of `build_model` except its first.
         progress: shows the run to the user; nothing by default.
         warn: called with a sentence for each damaged checkpoint that is skipped, if the run is not exact, and for each
             experiment tracker that fails.

@@ -11,13 +11,14 @@ from typing import NamedTuple
 
 from a2c.algorithms.policy import Policy
 from a2c.config import Config, UserError, env_slug
-from a2c.envs import atari_game, clips_rewards, make_filmed_env
+from a2c.envs import clips_rewards, make_filmed_env
 from a2c.envs.gymnasium import ScalarEnvs
 from a2c.evaluation.evaluate import PlayedGame, check_scores, evaluation_envs, play, way
 from a2c.execution.runtime import parts_of, setup
+from a2c.games import atari_game
 from a2c.run.checkpoint import Saved, restored_policy
 from a2c.run.files import made_folder, write_result
-from a2c.run.lookup import check_trust, find_checkpoint, run_folder
+from a2c.run.lookup import run_folder, trusted_checkpoint
 from a2c.run.view import Part, View
 from a2c.show.game import Choice, Saliency, Step, Thoughts, choose, chosen_of, replay, think
 from a2c.show.picture import ATARI_ASPECT, Caption, Painter, dyed, lines
@@ -107,7 +108,7 @@ def make_video(
         UserError: if there is no such checkpoint, it does not fit, the environment has no pictures, or a file cannot
             be written; then nothing is written.
     """
-    saved = _read(request, warn)
+    saved = trusted_checkpoint(request.path, request.env_id, warn)
     files = video_files(out, request, saved)
     below = run_folder(saved.path) if out is None else None
     with (  # the encoder starts before any game, so that a file that cannot be written is reported at once
@@ -135,7 +136,7 @@ def play_in_terminal(
     warn: Callable[[str], None] = lambda text: None,
 ) -> Watched:
     """Play a game on a terminal at its real speed; arguments and errors as for `make_video`."""
-    saved = _read(request, warn)
+    saved = trusted_checkpoint(request.path, request.env_id, warn)
     with closing(make_filmed_env(saved.config.env)) as env:
         chosen = _choose(request, saved, env, view or View())
         caption, thoughts = _caption(chosen), _think(chosen)
@@ -168,19 +169,13 @@ def video_files(out: Path | None, request: WatchRequest, saved: Saved) -> list[P
     return [(out or run_folder(saved.path) / "videos") / f"{name}{suffix}" for suffix in SUFFIXES]
 
 
-def _read(request: WatchRequest, warn: Callable[[str], None]) -> Saved:
-    saved = find_checkpoint(request.path, warn)
-    check_trust(saved, request.env_id)
-    return saved
-
-
 def _choose(request: WatchRequest, saved: Saved, env: ScalarEnvs, view: View) -> Chosen:
     """Play the games as `evaluate` does, and choose."""
     config = saved.config
     setup(config.runtime, parts=parts_of(config))
     greedy = config.evaluation.greedy if request.greedy is None else request.greedy
     seed = _seed(request, saved)
-    with evaluation_envs(config, request.episodes, request.seed) as envs:
+    with evaluation_envs(config, request.episodes, seed) as envs:
         if request.saliency and not is_image(envs.observation_space.low):
             raise UserError(f"--saliency needs observations that are images, and those of {config.env.id} are not.")
         policy = restored_policy(saved, config, envs.observation_space, envs.num_actions)

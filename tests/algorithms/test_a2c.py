@@ -11,34 +11,29 @@ from updates import set_weights, weights_of
 
 from a2c.algorithms.a2c import A2C, Trajectory
 from a2c.algorithms.algorithm import build_algorithm
-from a2c.algorithms.on_policy import Objective
-from a2c.algorithms.policy import ActorCriticPolicy
+from a2c.algorithms.gradient_step import GradientStep
 from a2c.algorithms.sections import A2CSection
-from a2c.config import ModelConfig, OptimizerConfig, UserError
+from a2c.config import OptimizerConfig, UserError
 from a2c.data.collector import aligned
-from a2c.networks.model import build_model
 from a2c.networks.optimizer import build_optimizer
 
 pytestmark = pytest.mark.usefixtures("exact_numerics")
 
 
-def a2c_on(model: keras.Model, algorithm: A2CSection, optimizer, num_envs: int = B, *, mode: str, **options) -> A2C:
-    policy = ActorCriticPolicy(model, mode=mode, num_envs=num_envs)
-    return A2C(
-        algorithm,
-        policy,
-        optimizer,
-        num_envs=num_envs,
-        objective=Objective(algorithm.gamma, cut_on_life_loss=True, clip_rewards=False),
-        mode=mode,
-        **{"max_grad_norm": 1e9, **options},
-    )
+def a2c_on(
+    space: Box, model: dict, algorithm: A2CSection, optimizer, num_envs: int = B, *, max_grad_norm: float, mode: str
+) -> A2C:
+    """With weights that prefer something, and a step that applies this optimizer."""
+    config = run_config(model, {}, mode, num_envs=num_envs, **algorithm.model_dump())
+    a2c = build_algorithm(config, space, A)
+    set_weights(a2c.policy.model)
+    weights, signature = a2c.policy.model.trainable_variables, a2c.learn.signature
+    a2c.learn = GradientStep(a2c._loss, weights, optimizer, signature, max_grad_norm=max_grad_norm, mode=mode)
+    return a2c
 
 
 def mlp_a2c(algorithm: A2CSection, optimizer, *, max_grad_norm: float, mode: str) -> A2C:
-    model = build_model(ModelConfig(hidden_sizes=(8, 6)), VECTORS, A, seed=1)
-    set_weights(model)
-    return a2c_on(model, algorithm, optimizer, max_grad_norm=max_grad_norm, mode=mode)
+    return a2c_on(VECTORS, {"hidden_sizes": (8, 6)}, algorithm, optimizer, max_grad_norm=max_grad_norm, mode=mode)
 
 
 def algorithm_config(**changes) -> A2CSection:
@@ -161,10 +156,10 @@ TINY = ((4, 4, 4), (6, 3, 1))
 @pytest.mark.parametrize("mode", MODES)
 def test_a_convolutional_update_is_the_sum_of_per_sample_gradients(mode, pixels):
     t, b = 4, 3
-    model = build_model(ModelConfig(name="small", conv_layers=TINY, pixels=pixels), IMAGES, A, seed=1)
-    set_weights(model)
+    network = {"name": "small", "conv_layers": TINY, "pixels": pixels}
     algorithm = algorithm_config(gae_lambda=0.95).model_copy(update={"rollout_length": t})
-    a2c = a2c_on(model, algorithm, keras.optimizers.SGD(1.0), b, mode=mode)
+    a2c = a2c_on(IMAGES, network, algorithm, keras.optimizers.SGD(1.0), b, max_grad_norm=1e9, mode=mode)
+    model = a2c.policy.model
     trajectory = make_trajectory(0, IMAGES, t=t, b=b)
     values = np.array([[float(model(trajectory.observations[i, j][None])[1][0]) for j in range(b)] for i in range(t)])
     bootstrap = np.array([float(model(x[None])[1][0]) for x in trajectory.bootstrap_observations[0]])

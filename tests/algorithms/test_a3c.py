@@ -8,10 +8,9 @@ import threading
 import gymnasium as gym
 import numpy as np
 import pytest
-from conftest import VECTORS, A, B, make_rollout, run_config, small_config
+from conftest import make_rollout, small_config
 from gymnasium.spaces import Box
 
-from a2c.algorithms.a2c import A2C
 from a2c.algorithms.a3c import A3C, ActorStep
 from a2c.algorithms.algorithm import Algorithm, Update, build_algorithm
 from a2c.algorithms.sections import A3CSection
@@ -162,23 +161,6 @@ def test_the_learning_rate_falls_over_the_steps_of_all_actors():
     algorithm, *_ = after(a3c(2, 3, total_env_steps=4 * 60, optimizer=linear, runtime=EAGER), 2)
     assert isinstance(algorithm, A3C)
     assert float(algorithm.learners[0].optimizer.learning_rate) == pytest.approx(0.5e-2)
-
-
-def test_a_joint_rollout_is_learned_from_actor_by_actor_each_its_own_columns():
-    config = run_config(MLP, {}, "eager", num_envs=B - 1, name="a3c", actors=2)
-    rollout = make_rollout(3, b=B - 1, t=5)
-    assert rollout.truncated.sum() > 1
-    algorithm = build_algorithm(config, VECTORS, A)
-    each = [trajectory for _, trajectory in algorithm.batches(rollout, 0)]
-    alone = build_algorithm(run_config(MLP, {}, "eager", num_envs=B - 1), VECTORS, A)
-    assert isinstance(alone, A2C)
-    for field, *shares in zip(alone.trajectory(rollout), *each, strict=True):
-        np.testing.assert_allclose(np.concatenate(shares, axis=1), field, rtol=1e-6)
-    before = learned(algorithm)
-    update = algorithm.update(rollout, 0)
-    assert update.gradient_steps == 2
-    assert update.metrics["staleness"] == 0
-    assert not all(np.array_equal(old, new) for old, new in zip(before, learned(algorithm), strict=True))
 
 
 # --- what goes wrong -------------------------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ def test_the_target_has_the_form_of_a_policy_of_ones_own():
             wide = config.model.model_copy(update={"hidden_sizes": (20,)})
             return DQN.build_policy(config.model_copy(update={"model": wide}), *spaces)
 
-    built = Wide.build(settings(), VECTORS, A)
+    built = Wide(settings(), VECTORS, A)
     assert built.target.variables[0].shape[-1] == 20
     assert [v.shape for v in built.target.variables] == [v.shape for v in built.policy.model.variables]
 

@@ -10,8 +10,9 @@ import pytest
 
 from a2c.config import EnvConfig
 from a2c.data.rollout import VecStep
-from a2c.envs import VecEnv, atari_game, clips_rewards, make_vec_env
+from a2c.envs import VecEnv, clips_rewards, make_vec_env
 from a2c.envs.atari import NativeAtari
+from a2c.games import atari_game
 
 
 def make(game: str, num_envs: int = 4, *, seed: int = 0, **settings) -> VecEnv:

@@ -1,0 +1,78 @@
+"""Whether runs of a configuration keep the promises: the same bits in eager execution, and after a stop and resume."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from a2c.analysis.finding import REPORT, Finding
+from a2c.analysis.request import FORCED
+from a2c.config import Config, changed
+from a2c.execution.runtime import is_exact
+from a2c.extensions import is_extension
+from a2c.run.callbacks import Callback, Moment
+from a2c.run.lookup import find_checkpoint
+from a2c.run.training import train
+
+UPDATES = 16  # of each run
+OF_ONES_OWN = "`variables` must hold all that changes, and a seed decide all that is random; see CONTRIBUTING.md"
+Bits = Mapping[str, object]  # what is compared of each array
+
+
+class Halfway(Callback):
+    """Stops a run when half of its steps are done."""
+
+    def on_update(self, moment: Moment) -> bool:
+        """Whether to continue."""
+        return 2 * moment.env_steps < moment.total_env_steps
+
+
+def check_promises(config: Config, warn: Callable[[str], None] = lambda text: None) -> Iterator[Finding]:
+    """Train a few updates at one go, stopped and resumed, and eagerly; compare the last checkpoints.
+
+    What learns from a replay does so from the first update on.
+
+    Args:
+        config: of the run; only its length changes, and what does not affect its bits.
+        warn: see `train`.
+
+    Raises:
+        UserError: as `train` does.
+    """
+    if not config.algorithm.PROMISES.exact:
+        name, advice = config.algorithm.name, "choose another algorithm if two runs must be the same"
+        yield Finding("promises", "note", f"algorithm.name={name} does not promise the same bits", advice)
+        return
+    config = changed(config, {**FORCED, "total_env_steps": UPDATES * config.env_steps_per_update})
+    config = config.model_copy(update={"algorithm": config.algorithm.warmed_up()})
+    own = is_extension(config.algorithm.name)
+    with TemporaryDirectory(prefix="a2c-doctor-") as name:
+        folder = Path(name)
+        summary = train(config, folder / "whole")
+        if not summary.counters.gradient_steps:
+            yield Finding("training", "problem", f"no gradient step in {UPDATES} updates", "--set a shorter warm-up")
+            return
+        whole = find_checkpoint(folder / "whole").bits
+        train(config, folder / "resumed", callbacks=[Halfway()])
+        train(config, folder / "resumed", resume=True, warn=warn)
+        what = "a run that was stopped and resumed"
+        yield same_bits("resume", whole, find_checkpoint(folder / "resumed").bits, what, OF_ONES_OWN if own else REPORT)
+        if is_exact(config.runtime):
+            train(changed(config, {"runtime.mode": "eager"}), folder / "eager")
+            advice = "`a2c compare --eager --only where` with the same options says where" if own else REPORT
+            yield same_bits("exactness", whole, find_checkpoint(folder / "eager").bits, "eager execution", advice)
+        else:
+            found = "eager execution may give other bits with a GPU, runtime.mode=xla or runtime.numerics=fast"
+            yield Finding("exactness", "note", found, "leave that out if the bits must be the same")
+    if summary.record is not None:
+        speed = f"{summary.record.steps_per_second:,.0f} agent steps a second of {config.env.id}"
+        yield Finding("speed", "ok", f"{speed} (a2c bench measures yours)")
+
+
+def same_bits(check: str, expected: Bits, found: Bits, what: str, advice: str) -> Finding:
+    """A problem if an array is missing or differs."""
+    differing = [name for name in expected if found.get(name) != expected[name]]
+    if not differing:
+        return Finding(check, "ok", f"{what} gives the same bits ({len(expected)} arrays)")
+    return Finding(check, "problem", f"{what} gives other bits, first in {differing[0]}", advice)
