@@ -8,9 +8,9 @@ from tempfile import TemporaryDirectory
 
 from a2c.analysis.finding import REPORT, Finding
 from a2c.analysis.request import FORCED
-from a2c.config import Config, changed
+from a2c.config import Config, CrashError, changed
 from a2c.execution.runtime import is_exact
-from a2c.extensions import is_extension
+from a2c.extensions import described, naming
 from a2c.run.callbacks import Callback, Moment
 from a2c.run.lookup import find_checkpoint
 from a2c.run.training import train
@@ -38,7 +38,7 @@ def check_promises(config: Config, warn: Callable[[str], None] = lambda text: No
         warn: see `train`.
 
     Raises:
-        UserError: as `train` does.
+        UserError: as `train` does, except for a crash, which is a finding.
     """
     if not config.algorithm.PROMISES.exact:
         name, advice = config.algorithm.name, "choose another algorithm if two runs must be the same"
@@ -46,7 +46,15 @@ def check_promises(config: Config, warn: Callable[[str], None] = lambda text: No
         return
     config = changed(config, {**FORCED, "total_env_steps": UPDATES * config.env_steps_per_update})
     config = config.model_copy(update={"algorithm": config.algorithm.warmed_up()})
-    own = is_extension(config.algorithm.name)
+    try:
+        yield from _compared(config, warn)
+    except CrashError as error:
+        advice = "mend it; `a2c train` with the same options keeps what is needed to repeat it"
+        yield Finding("training", "problem", described(error.__cause__ or error), advice)
+
+
+def _compared(config: Config, warn: Callable[[str], None]) -> Iterator[Finding]:
+    own = naming(config.env.id, config.algorithm.name, config.model.name, config.env.wrappers)
     with TemporaryDirectory(prefix="a2c-doctor-") as name:
         folder = Path(name)
         summary = train(config, folder / "whole")

@@ -52,6 +52,16 @@ class Patient(A2C):
         yield from ()
 
 
+class Broken(A2C):
+    """Fails in its first update."""
+
+    class Section(A2CSection):
+        TITLE = "broken"
+
+    def _loss(self, *arguments):
+        raise KeyError("advantage")
+
+
 def found_of(algorithm, monkeypatch, **changes):
     """What is found for an algorithm in a few updates of Catch, by check."""
     monkeypatch.setattr(promises, "UPDATES", 8)
@@ -83,6 +93,12 @@ def test_where_eager_execution_may_differ_it_is_not_compared(monkeypatch):
 def test_what_makes_no_gradient_step_proves_nothing(monkeypatch):
     (finding,) = found_of(Patient, monkeypatch).values()
     assert (finding.check, finding.status) == ("training", "problem")
+
+
+def test_what_fails_is_told_with_the_line_of_its_own_code(monkeypatch):
+    (finding,) = found_of(Broken, monkeypatch).values()
+    assert (finding.check, finding.status) == ("training", "problem")
+    assert finding.found.startswith("KeyError: 'advantage' (test_promises.py, line ")
 
 
 def test_what_promises_nothing_is_not_trained():
