@@ -28,13 +28,16 @@ class Halfway(Callback):
         return 2 * moment.env_steps < moment.total_env_steps
 
 
-def check_promises(config: Config, warn: Callable[[str], None] = lambda text: None) -> Iterator[Finding]:
+def check_promises(
+    config: Config, updates: int = UPDATES, warn: Callable[[str], None] = lambda text: None
+) -> Iterator[Finding]:
     """Train a few updates at one go, stopped and resumed, and eagerly; compare the last checkpoints.
 
     What learns from a replay does so from the first update on.
 
     Args:
         config: of the run; only its length changes, and what does not affect its bits.
+        updates: of each run.
         warn: see `train`.
 
     Raises:
@@ -44,7 +47,7 @@ def check_promises(config: Config, warn: Callable[[str], None] = lambda text: No
         name, advice = config.algorithm.name, "choose another algorithm if two runs must be the same"
         yield Finding("promises", "note", f"algorithm.name={name} does not promise the same bits", advice)
         return
-    config = changed(config, {**FORCED, "total_env_steps": UPDATES * config.env_steps_per_update})
+    config = changed(config, {**FORCED, "total_env_steps": updates * config.env_steps_per_update})
     config = config.model_copy(update={"algorithm": config.algorithm.warmed_up()})
     try:
         yield from _compared(config, warn)
@@ -59,7 +62,9 @@ def _compared(config: Config, warn: Callable[[str], None]) -> Iterator[Finding]:
         folder = Path(name)
         summary = train(config, folder / "whole")
         if not summary.counters.gradient_steps:
-            yield Finding("training", "problem", f"no gradient step in {UPDATES} updates", "--set a shorter warm-up")
+            yield Finding(
+                "training", "problem", f"no gradient step in {config.total_updates} updates", "give more --updates"
+            )
             return
         whole = find_checkpoint(folder / "whole").bits
         train(config, folder / "resumed", callbacks=[Halfway()])

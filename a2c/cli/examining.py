@@ -34,6 +34,9 @@ def doctor(
     model: ModelOption = None,
     wrapper: WrapperOption = None,
     set_: Assignments = None,
+    updates: Annotated[
+        int | None, typer.Option(min=2, max=10_000, help="Updates of each run that is compared. Default: 16.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Look for what is wrong with this installation and machine; exit code 1 if something is.
@@ -42,7 +45,7 @@ def doctor(
     execution and after a resume.
     """
     overrides = {"algorithm.name": algorithm, "model.name": model}
-    if config or env or algorithm or model or wrapper or set_:
+    if config or env or algorithm or model or wrapper or set_ or updates:
         settings, _ = load_config(
             config=config,
             env_id=env or (None if config else "Catch"),
@@ -53,7 +56,8 @@ def doctor(
         )
         check_env(settings.env.id)
         with err.status(f"training {settings.env.id}"):
-            findings = [*fast("a2c.analysis.promises").check_promises(settings, warn)]
+            promises = fast("a2c.analysis.promises")
+            findings = [*promises.check_promises(settings, updates or promises.UPDATES, warn)]
     else:
         examine = import_module("a2c.analysis.doctor").examine
         with err.status("looking") as status:

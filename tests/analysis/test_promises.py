@@ -9,7 +9,6 @@ from conftest import small_config
 
 from a2c.algorithms.a2c import A2C
 from a2c.algorithms.sections import A2CSection
-from a2c.analysis import promises
 from a2c.analysis.promises import check_promises, same_bits
 from a2c.config import build_config, dump_config
 from a2c.extensions import register
@@ -62,41 +61,40 @@ class Broken(A2C):
         raise KeyError("advantage")
 
 
-def found_of(algorithm, monkeypatch, **changes):
+def found_of(algorithm, **changes):
     """What is found for an algorithm in a few updates of Catch, by check."""
-    monkeypatch.setattr(promises, "UPDATES", 8)
     values = dump_config(small_config(env={"id": "Catch"}, runtime={"mode": "graph", **changes}))
     values["algorithm"]["name"] = register(algorithm)
-    return {finding.check: finding for finding in check_promises(build_config(values, where="test"))}
+    return {finding.check: finding for finding in check_promises(build_config(values, where="test"), 8)}
 
 
 @pytest.mark.usefixtures("exact_numerics")
-def test_state_that_no_checkpoint_holds_is_found_by_a_resume(monkeypatch):
-    found = found_of(Forgetful, monkeypatch)
+def test_state_that_no_checkpoint_holds_is_found_by_a_resume():
+    found = found_of(Forgetful)
     assert (found["resume"].status, found["exactness"].status) == ("problem", "ok")
     assert "a run that was stopped and resumed gives other bits, first in model/" in found["resume"].found
     assert "`variables` must hold all that changes" in found["resume"].advice
 
 
 @pytest.mark.usefixtures("exact_numerics")
-def test_a_loss_that_is_another_in_a_graph_is_found_by_eager_execution(monkeypatch):
-    found = found_of(Moody, monkeypatch)
+def test_a_loss_that_is_another_in_a_graph_is_found_by_eager_execution():
+    found = found_of(Moody)
     assert (found["resume"].status, found["exactness"].status) == ("ok", "problem")
     assert "a2c compare --eager" in found["exactness"].advice
 
 
-def test_where_eager_execution_may_differ_it_is_not_compared(monkeypatch):
-    found = found_of(Moody, monkeypatch, numerics="fast")
+def test_where_eager_execution_may_differ_it_is_not_compared():
+    found = found_of(Moody, numerics="fast")
     assert (found["resume"].status, found["exactness"].status) == ("ok", "note")
 
 
-def test_what_makes_no_gradient_step_proves_nothing(monkeypatch):
-    (finding,) = found_of(Patient, monkeypatch).values()
+def test_what_makes_no_gradient_step_proves_nothing():
+    (finding,) = found_of(Patient).values()
     assert (finding.check, finding.status) == ("training", "problem")
 
 
-def test_what_fails_is_told_with_the_line_of_its_own_code(monkeypatch):
-    (finding,) = found_of(Broken, monkeypatch).values()
+def test_what_fails_is_told_with_the_line_of_its_own_code():
+    (finding,) = found_of(Broken).values()
     assert (finding.check, finding.status) == ("training", "problem")
     assert finding.found.startswith("KeyError: 'advantage' (test_promises.py, line ")
 
