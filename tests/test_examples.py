@@ -409,8 +409,8 @@ INCOMPLETE = {
     "NoParts": "unfinished:NoParts has no steps and no parts, which its `__init__` has to set.",
     "NoModel": "unfinished:NoModel: its `variables` need a list named 'model', `policy.model.variables`: else other "
     "weights are played than were learned.",
-    "NoOptimizer": "unfinished:NoOptimizer: its `variables` lack adam/iteration, which the step 'update' changes: a "
-    "resumed run would not have it.",
+    "NoOptimizer": "unfinished:NoOptimizer: its `variables` lack the variables of the optimizer, which the step "
+    "'update' changes: a resumed run would not have it.",
     "Raw": "unfinished:Raw: its `variables` hold a ResourceVariable; each has to be a keras.Variable.",
     **{
         f"{name.title()}": f"unfinished:{name.title()}: its `variables` lack self.{name}: a resumed run would not have "

@@ -44,7 +44,9 @@ class Iteration(NamedTuple):
 class Memory(Protocol):
     """What an algorithm keeps of earlier rollouts, too large to be in every checkpoint: rows, numbered from 0.
 
-    A row never changes; those before `first` are forgotten. Everything else is the state, which is small.
+    A row is what you like, such as a time step or a transition. It never changes; those before `first` are forgotten.
+    Everything else is the state, such as episodes that have not ended; it is small, and its arrays may change their
+    shapes. What is kept of a rollout must be copied.
     """
 
     @property
@@ -275,11 +277,14 @@ def _check_saved(algorithm: Algorithm, name: str) -> None:
                 "function of the update's number can be a tf.Variable, which need not be there."
             )
     for step_name, step in algorithm.steps.items():
-        changed = step.changed if isinstance(step, GradientStep) else ()
-        if lost := [variable.path for variable in changed if id(variable) not in known]:
+        if not isinstance(step, GradientStep):
+            continue
+        if lost := [variable for variable in step.changed if id(variable) not in known]:
+            of_optimizer = any(variable is lost[0] for variable in step.optimizer.variables)
+            what = "the variables of the optimizer" if of_optimizer else lost[0].path
             raise UserError(
-                f"{name}: its `variables` lack {lost[0]}, which the step {step_name!r} changes: a resumed run would "
-                "not have it."
+                f"{name}: its `variables` lack {what}, which the step {step_name!r} changes: a resumed run would not "
+                "have it."
             )
 
 

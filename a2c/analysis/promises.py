@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from a2c.analysis.finding import REPORT, Finding
 from a2c.analysis.request import FORCED
@@ -13,19 +15,23 @@ from a2c.execution.runtime import is_exact
 from a2c.extensions import described, naming
 from a2c.run.callbacks import Callback, Moment
 from a2c.run.lookup import find_checkpoint
-from a2c.run.training import train
+from a2c.run.training import TrainSummary, train
 
-UPDATES = 16  # of each run
-OF_ONES_OWN = "`variables` must hold all that changes, and a seed decide all that is random; see CONTRIBUTING.md"
+UPDATES = 17  # of each run
+FIRST_PART = 7 / 17  # of them, before the stop: few counters would be the same if they began again there
+OF_ONES_OWN = (
+    "`variables`, or `state` of its memory, must hold all that changes, and a seed decide all that is random; see "
+    "CONTRIBUTING.md"
+)
 Bits = Mapping[str, object]  # what is compared of each array
 
 
-class Halfway(Callback):
-    """Stops a run when half of its steps are done."""
+class StopEarly(Callback):
+    """Stops a run when FIRST_PART of its steps is done."""
 
     def on_update(self, moment: Moment) -> bool:
         """Whether to continue."""
-        return 2 * moment.env_steps < moment.total_env_steps
+        return moment.env_steps < FIRST_PART * moment.total_env_steps
 
 
 def check_promises(
@@ -60,19 +66,19 @@ def _compared(config: Config, warn: Callable[[str], None]) -> Iterator[Finding]:
     own = naming(config.env.id, config.algorithm.name, config.model.name, config.env.wrappers)
     with TemporaryDirectory(prefix="a2c-doctor-") as name:
         folder = Path(name)
-        summary = train(config, folder / "whole")
+        summary = _train(config, folder / "whole")
         if not summary.counters.gradient_steps:
             yield Finding(
                 "training", "problem", f"no gradient step in {config.total_updates} updates", "give more --updates"
             )
             return
         whole = find_checkpoint(folder / "whole").bits
-        train(config, folder / "resumed", callbacks=[Halfway()])
-        train(config, folder / "resumed", resume=True, warn=warn)
+        _train(config, folder / "resumed", callbacks=[StopEarly()])
+        _train(config, folder / "resumed", resume=True, warn=warn)
         what = "a run that was stopped and resumed"
         yield same_bits("resume", whole, find_checkpoint(folder / "resumed").bits, what, OF_ONES_OWN if own else REPORT)
         if is_exact(config.runtime):
-            train(changed(config, {"runtime.mode": "eager"}), folder / "eager")
+            _train(changed(config, {"runtime.mode": "eager"}), folder / "eager")
             advice = "`a2c compare --eager --only where` with the same options says where" if own else REPORT
             yield same_bits("exactness", whole, find_checkpoint(folder / "eager").bits, "eager execution", advice)
         else:
@@ -83,9 +89,18 @@ def _compared(config: Config, warn: Callable[[str], None]) -> Iterator[Finding]:
         yield Finding("speed", "ok", f"{speed} (a2c bench measures yours)")
 
 
+def _train(config: Config, folder: Path, **how: Any) -> TrainSummary:
+    """Train; a signal that stops the run has its usual effect afterwards."""
+    summary = train(config, folder, **how)
+    if summary.signal is not None:
+        signal.raise_signal(summary.signal)
+    return summary
+
+
 def same_bits(check: str, expected: Bits, found: Bits, what: str, advice: str) -> Finding:
     """A problem if an array is missing or differs."""
     differing = [name for name in expected if found.get(name) != expected[name]]
     if not differing:
         return Finding(check, "ok", f"{what} gives the same bits ({len(expected)} arrays)")
-    return Finding(check, "problem", f"{what} gives other bits, first in {differing[0]}", advice)
+    where = f"in {len(differing)} of {len(expected)} arrays, first in {differing[0]}"
+    return Finding(check, "problem", f"{what} gives other bits {where}", advice)

@@ -35,7 +35,7 @@ def doctor(
     wrapper: WrapperOption = None,
     set_: Assignments = None,
     updates: Annotated[
-        int | None, typer.Option(min=2, max=10_000, help="Updates of each run that is compared. Default: 16.")
+        int | None, typer.Option(min=2, max=10_000, help="Updates of each run that is compared. Default: 17.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:

@@ -25,7 +25,7 @@ from a2c.run.training import train
 pytestmark = pytest.mark.usefixtures("exact_numerics")
 ALGORITHMS = sorted(SECTIONS)
 QUICK = [DEFAULT, "ppo"]  # the others' own tests hold the same by default
-SOON = {"learning_starts": 0, "target_update": 2, "gradient_steps": 4, "replay_capacity": 300, "batch_size": 64}
+SOON = {"learning_starts": 0, "target_update": 5, "gradient_steps": 4, "replay_capacity": 300, "batch_size": 64}
 SOON |= {"first_temperature": 0.1, "target_entropy": 0.2}  # with two actions, SAC's defaults act almost at random
 SOON |= {"noise_hold": 4, "target_clip_fraction": 0.01}  # so low that the rate falls
 EXACT = [name for name in ALGORITHMS if SECTIONS[name].PROMISES.exact]
@@ -37,7 +37,7 @@ def quick(names: list[str]) -> list[Any]:
     return [name if name in QUICK else pytest.param(name, marks=pytest.mark.integration) for name in names]
 
 
-def config(name: str, mode: str = "graph", updates: int = 4, **sections: Any) -> Config:
+def config(name: str, mode: str = "graph", updates: int = 5, **sections: Any) -> Config:
     """Bandit through a small network: 8 environments, 16 steps."""
     values = {
         "total_env_steps": updates * 8 * 16 * rollouts_of(name),
@@ -99,9 +99,9 @@ def test_eager_execution_gives_the_bits_of_graphs(name):
 
 @pytest.mark.parametrize("name", quick(EXACT))
 def test_a_resumed_run_has_the_bits_of_one_never_stopped(name, tmp_path):
-    """Everything but the schedule's end is the same: a constant rate, 4 updates against 2 and 2."""
+    """Everything but the schedule's end is the same: a constant rate, 5 updates against 3 and 2."""
     train(config(name), tmp_path / "whole")
-    train(config(name, updates=2), tmp_path / "parts")
+    train(config(name, updates=3), tmp_path / "parts")
     train(config(name), tmp_path / "parts", resume=True)
     assert learned(tmp_path / "whole") == learned(tmp_path / "parts")
 
@@ -147,7 +147,7 @@ def test_a_reward_without_end_is_never_learned_from(name, monkeypatch):
         monkeypatch.setattr(group.envs, "step", sick)
     before = [v.numpy() for v in algorithm.variables["model"]]
     update, _ = algorithm.iterate(collector, 0)
-    assert update.failed is not None
+    assert update.failed is not None, "the loss is finite though rewards are not: a clip hides them"
     assert update.failed[0] in algorithm.steps
     assert all(np.ndim(metric) == 0 for metric in update.metrics.values())  # callbacks are told of each
     assert all(np.isfinite(v.numpy()).all() for group in algorithm.variables.values() for v in group)
