@@ -401,6 +401,11 @@ class Old(Reinforce):
     def __init__(self, *arguments):
         super().__init__(*arguments)
         self.old = self.build_policy(*arguments)
+
+class Stray(Reinforce):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.steps["update"].apply_to.append(keras.Variable(1.0, name="stray"))
 """
 INCOMPLETE = {
     "NoTitle": "unfinished:NoTitle: its Section needs a TITLE, the name and the source of the algorithm.",
@@ -411,6 +416,8 @@ INCOMPLETE = {
     "weights are played than were learned.",
     "NoOptimizer": "unfinished:NoOptimizer: its `variables` lack the variables of the optimizer, which the step "
     "'update' changes: a resumed run would not have it.",
+    "Stray": "unfinished:Stray: its `variables` lack stray, which the step 'update' changes: a resumed run "
+    "would not have it.",
     "Raw": "unfinished:Raw: its `variables` hold a ResourceVariable; each has to be a keras.Variable.",
     **{
         f"{name.title()}": f"unfinished:{name.title()}: its `variables` lack self.{name}: a resumed run would not have "

@@ -536,7 +536,6 @@ from conftest import make_trajectory, run_config, VECTORS, A
 import a2c.algorithms.a2c
 from a2c.algorithms.a2c import A2C
 from a2c.algorithms.algorithm import build_algorithm
-from a2c.algorithms.algorithm import build_algorithm
 from a2c.execution.runtime import setup
 a2c.algorithms.a2c.parts_of = lambda config: 2
 config = run_config({"name": "mlp"}, {}, "graph")

@@ -85,15 +85,15 @@ class Actor(A2C):
     """A2C's loss on one group of environments, with a copy of the weights.
 
     Args:
-        config, space, num_actions: see `Algorithm`.
+        config: of the run.
+        policy: its network is the copy.
         num_envs: in the group.
         **shared: the optimizer, the shared weights and their lock, see `ActorStep`.
     """
 
-    def __init__(self, config: Config, space: Any, num_actions: int, num_envs: int, **shared: Any) -> None:
+    def __init__(self, config: Config, policy: ActorCriticPolicy, num_envs: int, **shared: Any) -> None:
         section = self.config = cast(A3CSection, config.algorithm)
-        policy = self.policy = self.build_policy(config, space, num_actions)
-        self.objective, self.parts = Objective.of(config), 1
+        self.policy, self.objective, self.parts = policy, Objective.of(config), 1
         self.learn: ActorStep = ActorStep(
             self._loss,
             policy.model.trainable_variables,
@@ -124,7 +124,8 @@ class A3C(Algorithm):
         shared = {"optimizer": optimizer, "shared": self.policy.model.trainable_variables, "lock": lock}
         num_envs = config.env.num_envs // self.parts
         # one for each group of environments
-        self.actors = [Actor(config, space, num_actions, num_envs, **shared) for _ in range(self.parts)]
+        policies = [self.build_policy(config, space, num_actions) for _ in range(self.parts)]
+        self.actors = [Actor(config, policy, num_envs, **shared) for policy in policies]
         self.learners = [actor.learn for actor in self.actors]
         self.traced = [actor.policy.compiled["value"] for actor in self.actors]
         self.steps = {f"actor {index}": learner for index, learner in enumerate(self.learners)}

@@ -41,8 +41,7 @@ def doctor(
 ) -> None:
     """Look for what is wrong with this installation and machine; exit code 1 if something is.
 
-    With any other option than --json: check only that such a run, of Catch by default, has the same bits in eager
-    execution and after a resume.
+    With options but --json: check only that such a run (of Catch by default) has the same bits eagerly and if resumed.
     """
     overrides = {"algorithm.name": algorithm, "model.name": model}
     if config or env or algorithm or model or wrapper or set_ or updates:

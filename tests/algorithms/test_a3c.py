@@ -8,7 +8,7 @@ import threading
 import gymnasium as gym
 import numpy as np
 import pytest
-from conftest import make_rollout, small_config
+from conftest import VECTORS, A, make_rollout, run_config, small_config
 from gymnasium.spaces import Box
 
 from a2c.algorithms.a3c import A3C, ActorStep
@@ -161,6 +161,12 @@ def test_the_learning_rate_falls_over_the_steps_of_all_actors():
     algorithm, *_ = after(a3c(2, 3, total_env_steps=4 * 60, optimizer=linear, runtime=EAGER), 2)
     assert isinstance(algorithm, A3C)
     assert float(algorithm.learners[0].optimizer.learning_rate) == pytest.approx(0.5e-2)
+
+
+def test_a_joint_rollout_is_no_batch_of_its_actors():
+    algorithm = build_algorithm(run_config(MLP, {}, "eager", num_envs=4, name="a3c", actors=2), VECTORS, A)
+    with pytest.raises(NotImplementedError, match="has an `iterate` of its own"):
+        algorithm.update(make_rollout(3, b=4, t=5), 0)
 
 
 # --- what goes wrong -------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Whole updates of A2C, PPO and DQN against Stable-Baselines3's own `collect_rollouts` and `train`.
+"""Whole updates: A2C and PPO against Stable-Baselines3's `collect_rollouts` and `train`, DQN against its `train`.
 
 `pip install stable-baselines3`, then `pytest -m slow -n 0 tests/algorithms/test_against_sb3.py`.
 """

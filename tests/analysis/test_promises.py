@@ -8,6 +8,7 @@ import tensorflow as tf
 from conftest import small_config
 
 from a2c.algorithms.a2c import A2C
+from a2c.algorithms.section import Promises
 from a2c.algorithms.sections import A2CSection
 from a2c.analysis.promises import check_promises, same_bits
 from a2c.config import build_config, dump_config
@@ -39,6 +40,13 @@ class Moody(A2C):
     def _loss(self, *arguments):
         fit = super()._loss(*arguments)
         return fit._replace(loss=fit.loss * (1.0 if tf.inside_function() else 1.5))
+
+
+class Modest(Moody):
+    """Says so."""
+
+    class Section(Moody.Section):
+        PROMISES = Promises(modes=False)
 
 
 class Patient(A2C):
@@ -83,9 +91,44 @@ def test_a_loss_that_is_another_in_a_graph_is_found_by_eager_execution():
     assert "a2c compare --eager" in found["exactness"].advice
 
 
-def test_where_eager_execution_may_differ_it_is_not_compared():
-    found = found_of(Moody, numerics="fast")
-    assert (found["resume"].status, found["exactness"].status) == ("ok", "note")
+@pytest.mark.usefixtures("exact_numerics")
+def test_eager_execution_is_compared_with_graphs_if_eager_is_asked_for():
+    assert found_of(Moody, mode="eager")["exactness"].status == "problem"
+
+
+@pytest.mark.parametrize(("algorithm", "numerics"), [(Moody, "fast"), (Modest, "auto")])
+def test_where_eager_execution_may_differ_it_is_not_compared(algorithm, numerics):
+    found = found_of(algorithm, numerics=numerics)
+    assert (found["resume"].status, found["exactness"].status) == ("ok", "ok")
+    assert found["exactness"].found.startswith("not promised")
+
+
+NOISY = """
+import time
+import gymnasium
+import numpy as np
+
+
+class Noisy(gymnasium.Env):
+    observation_space, action_space = gymnasium.spaces.Box(-1, 1, (4,), np.float32), gymnasium.spaces.Discrete(2)
+
+    def reset(self, **options):
+        return np.random.default_rng(time.time_ns()).uniform(-1, 1, 4).astype(np.float32), {}
+
+    def step(self, action):
+        return self.reset()[0], 1.0, False, False, {}
+
+
+gymnasium.register(id="Noisy-v0", entry_point=Noisy)
+"""
+
+
+def test_an_environment_that_is_no_function_of_its_seed_is_found(tmp_path, run_cli):
+    (tmp_path / "noisy.py").write_text(NOISY)
+    ended = run_cli("doctor", "--env", "noisy:Noisy-v0", "--updates", 2, cwd=tmp_path)
+    assert ended.returncode == 1
+    assert "is not a function of its seed and actions" in ended.stderr
+    assert "problem: 2" in ended.stdout
 
 
 def test_what_makes_no_gradient_step_proves_nothing():
@@ -107,6 +150,7 @@ def test_what_promises_nothing_is_not_trained():
 def test_arrays_are_the_same_only_in_all_bits():
     first = {"model/a": ("float32", b"12"), "model/b": ("float32", b"34")}
     assert same_bits("resume", first, dict(first), "a copy", "mend it").status == "ok"
+    assert same_bits("resume", {}, first, "a copy", "mend it").status == "problem"
     for other in ({**first, "model/a": ("float32", b"13")}, {"model/b": first["model/b"]}):
         finding = same_bits("exactness", first, other, "eager execution", "mend it")
         assert finding == (
@@ -123,7 +167,7 @@ def test_arrays_are_the_same_only_in_all_bits():
 )
 def test_the_examples_keep_the_promises(name, preset, run_cli):
     """One with a replay too, whose files are others after a stop."""
-    named = ["--config", preset] if preset else []
+    named = ["--config", preset, "--set", "runtime.threads=0"] if preset else []  # TensorFlow may run here already
     ended = run_cli("doctor", "--algorithm", name, *named, "--json", cwd=EXAMPLES)
     assert (ended.returncode, ended.stderr) == (0, "")
     statuses = {finding["check"]: finding["status"] for finding in json.loads(ended.stdout)["findings"]}

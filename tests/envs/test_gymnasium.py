@@ -252,7 +252,8 @@ assert not {"tensorflow", "keras"} & set(sys.modules)
 
 
 def test_names_are_had_without_gymnasium() -> None:
-    assert run("import sys, a2c.envs; print(len(a2c.envs.game_names()), 'gymnasium' in sys.modules)") == "104 False\n"
+    code = "import sys, a2c.envs, a2c.games; print(len(a2c.games.game_names()), 'gymnasium' in sys.modules)"
+    assert run(code) == "104 False\n"
 
 
 @pytest.mark.parametrize("env_id", ["Pong", "Catch", "CartPole-v1", "a2c/Chain-v0", "no_such_module:Own-v0"])
