@@ -54,9 +54,9 @@ def check_promises(
         name, advice = config.algorithm.name, "choose another algorithm if two runs must be the same"
         yield Finding("promises", "note", f"algorithm.name={name} does not promise the same bits", advice)
         return
-    config = changed(config, {**FORCED, "total_env_steps": updates * config.env_steps_per_update})
-    if config.runtime.mode == "eager":
-        config = changed(config, {"runtime.mode": "graph"})
+    mode = "graph" if config.runtime.mode == "eager" else None  # None: as it is
+    steps = updates * config.env_steps_per_update
+    config = changed(config, {**FORCED, "total_env_steps": steps, "runtime.mode": mode})
     config = config.model_copy(update={"algorithm": config.algorithm.warmed_up()})
     own = bool(naming(config.env.id, config.algorithm.name, config.model.name, config.env.wrappers))
     try:

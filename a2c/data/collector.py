@@ -69,7 +69,7 @@ class RolloutCollector:
         """
         self.latest = None  # frees its memory
         rollout = self._empty(self.envs.num_envs)
-        played = self.each_group(lambda g: self._play(g, columns_of(rollout, self._columns(g)), self.explore))
+        played = self.each_group(lambda g: self._play(g, _columns_of(rollout, self._columns(g)), self.explore))
         self.observations = rollout.observations[-1].copy()  # a view would keep the whole rollout in memory
         self.latest, episodes = _whole(rollout, played)
         return self.latest, episodes
@@ -177,7 +177,7 @@ def _whole(rollout: Rollout, played: Sequence[Played]) -> tuple[Rollout, list[tu
     return rollout, sorted((ended for group in played for ended in group.episodes), key=lambda ended: ended[0])
 
 
-def columns_of(rollout: Rollout, columns: slice) -> Rollout:
+def _columns_of(rollout: Rollout, columns: slice) -> Rollout:
     """A view of the columns of some environments; `last_observations` remain those of all."""
     cells = {name: array[:, columns] for name, array in rollout._asdict().items() if name in CELLS}
     return rollout._replace(**cells, said={name: array[:, columns] for name, array in rollout.said.items()})

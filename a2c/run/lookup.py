@@ -83,7 +83,7 @@ def find_runs(path: Path) -> list[Path]:
 
 
 def trusted_checkpoint(path: Path, env_id: str | None, warn: Callable[[str], None] = lambda text: None) -> Saved:
-    """The checkpoint at `path`, once the user has named all of its code; arguments and errors as for both halves."""
+    """The checkpoint at `path`, if the user has named all of its code; see `find_checkpoint` and `_check_trust`."""
     saved = find_checkpoint(path, warn)
     _check_trust(saved, env_id)
     return saved
