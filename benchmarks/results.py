@@ -209,7 +209,8 @@ def _exit(number: int, _: FrameType | None) -> None:
 def keep_agent(run: Run) -> str:
     """Copy the final weights, the configuration and the last evaluation of a run to runs/GAME-reference."""
     from a2c.execution.replicas import from_text  # imports TensorFlow: all else does without it here
-    from a2c.run.checkpoint import read_checkpoint, step_file, step_files
+    from a2c.run.checkpoint import read_checkpoint
+    from a2c.run.step_files import step_file, step_files
 
     folder, slug = RUNS / run.name, env_slug(run.game)
     if not run.kept() or not folder.is_dir():

@@ -16,7 +16,7 @@ import tensorflow as tf
 from a2c.algorithms.algorithm import Algorithm
 from a2c.algorithms.gradient_step import Fit, GradientStep
 from a2c.algorithms.losses import entropy, policy_gradient_loss, value_loss
-from a2c.algorithms.on_policy import Objective, terms
+from a2c.algorithms.objective import Objective, terms
 from a2c.algorithms.policy import actor_critic_policy
 from a2c.algorithms.returns import moments
 from a2c.algorithms.section import EXPLAINED_VARIANCE, LOSSES, STEP, AlgorithmSection, Promises

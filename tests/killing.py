@@ -16,8 +16,9 @@ from pathlib import Path
 from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
 from tensorboard.compat.proto.event_pb2 import Event
 
-from a2c.run.checkpoint import read_checkpoint, step_files
+from a2c.run.checkpoint import read_checkpoint
 from a2c.run.progress import Progress
+from a2c.run.step_files import step_files
 
 START_UP, TRAINING, SAVING = "start-up", "training", "saving"
 TIMES = ("seconds", "steps_per_second", "checkpoint")  # and the name of the run, in its evaluations

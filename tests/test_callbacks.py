@@ -11,8 +11,9 @@ from killing import StopInEvaluation, assert_same_checkpoints, read_lines
 
 from a2c.config import UserError
 from a2c.run.callbacks import Callback, Callbacks, Moment, StopAt
-from a2c.run.checkpoint import read_checkpoint, step_files
+from a2c.run.checkpoint import read_checkpoint
 from a2c.run.counters import WINDOW, Counters
+from a2c.run.step_files import step_files
 from a2c.run.training import train
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "patience.py"

@@ -15,9 +15,10 @@ from a2c.data.collector import build_collector
 from a2c.envs import make_vec_env
 from a2c.evaluation.evaluate import evaluate
 from a2c.run.archive import read_archive, write_archive
-from a2c.run.checkpoint import BEST, Checkpoints, read_checkpoint, step_file, step_files
+from a2c.run.checkpoint import Checkpoints, read_checkpoint
 from a2c.run.counters import Counters
 from a2c.run.lookup import find_checkpoint
+from a2c.run.step_files import BEST, step_file, step_files
 from a2c.run.training import train
 
 

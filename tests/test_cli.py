@@ -157,7 +157,7 @@ def test_steps_may_be_written_as_people_write_them(text, steps):
         (["train", "--steps", "3Q"], "'3Q' is not allowed: it should be a whole number from 1, such as 500k or 2M"),
         (["train", "--steps", "0.5"], "--steps"),
         (["train", "--steps", "_5"], "--steps"),
-        (["train", "--seed"], "requires an argument; see `a2c"),
+        (["train", "--seed"], "requires an argument; see `a2c train --help`"),
         (["train", "--env", "Catch", "--seeds", "2", "--seed", str(2**63 - 1)], f"seed={2**63} is not allowed"),
         (["compare", "a2c", "ppo", "--threshold", "nan"], "it should be a finite number"),
         (["tune", "--env", "Catch", "--minutes", "nan"], "it should be a finite number"),

@@ -22,8 +22,9 @@ from a2c.evaluation.evaluate import evaluate, games_to_play, write_results
 from a2c.evaluation.scores import PROTOCOLS, PUBLISHED, mean_interval, noops, protocol_name, references
 from a2c.games import atari_game, games, published_a2c
 from a2c.run.archive import read_archive, write_archive
-from a2c.run.checkpoint import restored_policy, step_files
+from a2c.run.checkpoint import restored_policy
 from a2c.run.lookup import find_checkpoint, find_runs, run_folder
+from a2c.run.step_files import step_files
 from a2c.run.training import train
 
 

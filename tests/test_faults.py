@@ -26,13 +26,14 @@ from a2c.evaluation.evaluate import evaluate
 from a2c.execution.signals import StopSignal
 from a2c.run.archive import read_archive, write_archive
 from a2c.run.callbacks import Callback
-from a2c.run.checkpoint import read_checkpoint, step_files
+from a2c.run.checkpoint import read_checkpoint
 from a2c.run.files import write_atomically
 from a2c.run.folder import saving
 from a2c.run.incident import KEPT, SKIPPED_IN_A_ROW
 from a2c.run.lock import FolderLock
 from a2c.run.lookup import command_for, find_checkpoint, find_runs
 from a2c.run.progress import Progress
+from a2c.run.step_files import step_files
 from a2c.run.training import train
 
 TIMES = ("seconds", "steps_per_second")

@@ -21,8 +21,9 @@ from a2c.evaluation.evaluate import evaluate
 from a2c.export.export import export_bundle
 from a2c.run.archive import read_archive, write_archive
 from a2c.run.bundle import read_bundle
-from a2c.run.checkpoint import Checkpoints, Saved, read_checkpoint, step_files
+from a2c.run.checkpoint import Checkpoints, Saved, read_checkpoint
 from a2c.run.counters import Counters
+from a2c.run.step_files import step_files
 from a2c.run.training import train
 
 PATIENCE = 60  # seconds for one file: more is a hang

@@ -31,7 +31,7 @@ from a2c.execution import runtime
 from a2c.execution.machine import core_numbers
 from a2c.execution.runtime import parts_of
 from a2c.run.archive import read_archive
-from a2c.run.checkpoint import step_files
+from a2c.run.step_files import step_files
 from a2c.run.training import weights_of
 
 

@@ -7,7 +7,8 @@ import pytest
 from killing import assert_killed_is_as_undisturbed
 
 from a2c.algorithms.sections import DEFAULT, SECTIONS, ReplaySection
-from a2c.run.checkpoint import read_checkpoint, step_files
+from a2c.run.checkpoint import read_checkpoint
+from a2c.run.step_files import step_files
 
 # 4 environments x 16 steps; linear, so that a lost count of updates shows in the rate; odd numbers, so that lines and
 # checkpoints fall beside each other

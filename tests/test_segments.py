@@ -12,8 +12,9 @@ import pytest
 from a2c.config import Config, UserError, build_config
 from a2c.envs.toy import Catch
 from a2c.run.archive import read_archive, write_archive
-from a2c.run.checkpoint import read_checkpoint, step_files
+from a2c.run.checkpoint import read_checkpoint
 from a2c.run.segments import FOLDER, Segments, as_arrays
+from a2c.run.step_files import step_files
 from a2c.run.training import train
 
 

@@ -18,8 +18,9 @@ from tensorboard.util.tensor_util import make_ndarray
 
 from a2c.algorithms.sections import A2CSection
 from a2c.config import UserError, all_keys, lookup
-from a2c.run.checkpoint import read_checkpoint, step_files
+from a2c.run.checkpoint import read_checkpoint
 from a2c.run.metrics import tensorboard_tags
+from a2c.run.step_files import step_files
 from a2c.run.summaries import histogram_summary
 from a2c.run.training import train
 

@@ -20,10 +20,11 @@ from killing import Session, assert_same_checkpoints, read_lines
 from a2c.config import Config, UserError, dump_config
 from a2c.run import follower
 from a2c.run.archive import read_archive, write_archive
-from a2c.run.checkpoint import read_checkpoint, step_files
+from a2c.run.checkpoint import read_checkpoint
 from a2c.run.follower import Follower, check_installed
 from a2c.run.lookup import find_checkpoint
 from a2c.run.metrics import EVALUATED, tensorboard_tags
+from a2c.run.step_files import step_files
 from a2c.run.trackers import Lines
 from a2c.run.training import train
 

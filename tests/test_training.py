@@ -22,9 +22,10 @@ from tensorflow.python.summary.summary_iterator import summary_iterator
 
 from a2c.config import UserError, changed, load_config
 from a2c.run.callbacks import Callback
-from a2c.run.checkpoint import Saved, read_checkpoint, step_files
+from a2c.run.checkpoint import Saved, read_checkpoint
 from a2c.run.folder import tell_of_another_machine
 from a2c.run.progress import Progress
+from a2c.run.step_files import step_files, steps_of
 from a2c.run.tensorboard import TensorBoardWriter
 from a2c.run.training import train
 
@@ -413,5 +414,5 @@ def test_two_trainers_do_not_meet_in_one_folder(run_cli, run_dir):
     assert first.poll() is None
     first.kill()
     first.wait()
-    steps = int(step_files(run_dir / "checkpoints")[-1].stem.removeprefix("step-"))
+    steps = steps_of(step_files(run_dir / "checkpoints")[-1])
     assert run_cli("resume", run_dir, "--steps", steps + 1600, "--quiet").returncode == 0

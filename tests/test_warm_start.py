@@ -6,7 +6,8 @@ import yaml
 from conftest import small_config
 
 from a2c.config import UserError, changed, load_config
-from a2c.run.checkpoint import read_checkpoint, step_files
+from a2c.run.checkpoint import read_checkpoint
+from a2c.run.step_files import step_files
 from a2c.run.training import train
 from a2c.show.page import make_page
 from a2c.show.runs import read_runs

@@ -20,7 +20,8 @@ from workers import PATIENCE, Workers, read_learned, session, some_hosts, write_
 
 from a2c.config import dump_config
 from a2c.run.archive import read_archive
-from a2c.run.checkpoint import read_checkpoint, step_files
+from a2c.run.checkpoint import read_checkpoint
+from a2c.run.step_files import step_files
 
 pytestmark = pytest.mark.integration
 

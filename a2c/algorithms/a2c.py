@@ -9,7 +9,8 @@ import tensorflow as tf
 from a2c.algorithms.algorithm import Algorithm, Batches
 from a2c.algorithms.gradient_step import Fit, GradientStep, Pool
 from a2c.algorithms.losses import LossParts, a2c_loss
-from a2c.algorithms.on_policy import Objective, outcomes
+from a2c.algorithms.objective import Objective
+from a2c.algorithms.on_policy import outcomes
 from a2c.algorithms.parts import as_rows, in_parts
 from a2c.algorithms.policy import ActorCriticPolicy, actor_critic_policy, observations_spec
 from a2c.algorithms.returns import gae, moments, normalize

@@ -12,7 +12,7 @@ import tensorflow as tf
 from a2c.algorithms.a2c import A2C, trajectory_spec
 from a2c.algorithms.algorithm import Algorithm, Batches, Iteration, Update, means
 from a2c.algorithms.gradient_step import Batch, GradientStep, Metrics
-from a2c.algorithms.on_policy import Objective
+from a2c.algorithms.objective import Objective
 from a2c.algorithms.policy import ActorCriticPolicy, Policy, actor_critic_policy
 from a2c.algorithms.sections import A3CSection
 from a2c.config import Config

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from a2c.algorithms.on_policy import Objective, terms
+from a2c.algorithms.objective import Objective, terms
 from a2c.algorithms.returns import n_step_returns
 from a2c.algorithms.sections import ReplaySection
 from a2c.config import Config, UserError

@@ -11,6 +11,7 @@ import tensorflow as tf
 from a2c.algorithms.algorithm import Algorithm, Batches
 from a2c.algorithms.gradient_step import Fit, GradientStep, LossFunction, Metrics, Pool
 from a2c.algorithms.losses import entropy, soft_values, value_loss
+from a2c.algorithms.objective import Objective
 from a2c.algorithms.off_policy import (
     Transitions,
     check_batch,
@@ -20,7 +21,6 @@ from a2c.algorithms.off_policy import (
     transitions,
     transitions_spec,
 )
-from a2c.algorithms.on_policy import Objective
 from a2c.algorithms.parts import by_parts
 from a2c.algorithms.policy import ActorCriticPolicy, actor_critic_policy, network, observations_spec
 from a2c.algorithms.returns import moments

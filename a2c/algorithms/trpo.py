@@ -13,7 +13,8 @@ from a2c.algorithms.algorithm import Algorithm, Batches
 from a2c.algorithms.gradient_step import Fit, GradientStep, Pool
 from a2c.algorithms.losses import value_loss
 from a2c.algorithms.natural_gradient import NaturalGradientStep, PolicyBatch
-from a2c.algorithms.on_policy import Objective, minibatches, outcomes
+from a2c.algorithms.objective import Objective
+from a2c.algorithms.on_policy import minibatches, outcomes
 from a2c.algorithms.parts import as_rows, by_parts
 from a2c.algorithms.policy import ActorCriticPolicy, actor_critic_policy, observations_spec
 from a2c.algorithms.returns import gae, moments, normalize

@@ -15,9 +15,9 @@ from a2c.analysis.jobs import Job, Place, run_jobs
 from a2c.config import Config, UserError, build_config, dotted, dump_config, env_slug, read_config_file, short_keys
 from a2c.execution.processes import own_command
 from a2c.reading import LONGEST_LINE, read_end
-from a2c.run.checkpoint import step_file
 from a2c.run.files import make_folders, write_atomically
 from a2c.run.logs import parsed
+from a2c.run.step_files import step_file
 from a2c.run.view import Part
 
 

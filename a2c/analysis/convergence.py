@@ -25,9 +25,10 @@ from a2c.analysis.statistics import (
 )
 from a2c.config import UserError, shown
 from a2c.games import atari_game, human_normalized
-from a2c.run.checkpoint import read_checkpoint, step_files
+from a2c.run.checkpoint import read_checkpoint
 from a2c.run.counters import WINDOW
 from a2c.run.logs import as_float, logged
+from a2c.run.step_files import step_files
 
 NEEDED = {"env_steps", "updates", "episodes", "episode_return_mean", "seconds"}  # in a line of metrics
 WALL_CLOCK = ("seconds", "steps_per_second")  # may differ between equal runs

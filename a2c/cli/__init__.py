@@ -112,7 +112,10 @@ def _setting_for(error: TyperException) -> str:
 def _command(error: TyperException) -> str:
     """The command that was called, such as `a2c train`."""
     context = getattr(error, "ctx", None)
-    return "a2c " + context.info_name if context is not None and context.parent is not None else "a2c"
+    if context is not None and context.parent is not None:
+        return f"a2c {context.info_name}"
+    first = sys.argv[1] if len(sys.argv) > 1 else ""  # an option that lacks its value has no context
+    return f"a2c {first}" if first in typer.main.get_group(app).commands else "a2c"
 
 
 def print_version(wanted: bool) -> None:

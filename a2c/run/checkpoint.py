@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import time
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -30,19 +29,18 @@ from a2c.execution.replicas import ALONE, Replicas, from_text, to_text
 from a2c.execution.runtime import machine
 from a2c.extensions import is_extension
 from a2c.networks.model import weight_shapes
-from a2c.reading import OddFileError, is_regular
+from a2c.reading import OddFileError
 from a2c.run.archive import DamagedError, read_archive, write_archive
 from a2c.run.counters import WINDOW, Counters
 from a2c.run.files import make_folders, remove, rename
 from a2c.run.segments import Segments, as_arrays
+from a2c.run.step_files import BEST, step_file, step_files
 
 FORMAT = 2
 _UNSEALED = 1  # the previous format: no checksum, and other games from the same seed, so it can only be evaluated
 LARGEST_META = 2**20  # bytes; a few thousand are usual
 _LONGEST = 1e12  # seconds
 _MOST = 2**62  # of a counter: more is added to it, and it is an int64
-BEST = "best.npz"
-STEP_FILE = re.compile(r"step-\d{12,}\.npz")
 
 
 class DamagedCheckpointError(UserError):
@@ -387,21 +385,6 @@ def _digest(arrays: dict[str, np.ndarray]) -> bytes:
 def _group(worker: int) -> str:
     """The prefix of a worker's collector in a file."""
     return f"collector-{worker}" if worker else "collector"
-
-
-def step_file(folder: Path, env_steps: int) -> Path:
-    """The checkpoint of a folder that is written after `env_steps` agent steps."""
-    return folder / f"step-{env_steps:012d}.npz"
-
-
-def step_files(folder: Path) -> list[Path]:
-    """The checkpoints of a folder, oldest first."""
-    return [file for file in step_names(folder) if is_regular(file)]
-
-
-def step_names(folder: Path) -> list[Path]:
-    """All paths that are named like a checkpoint, even if they are not regular files, oldest first."""
-    return sorted(file for file in folder.glob("step-*.npz") if STEP_FILE.fullmatch(file.name))
 
 
 def learned_arrays(algorithm: Algorithm) -> dict[str, np.ndarray]:

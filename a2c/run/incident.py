@@ -27,11 +27,12 @@ from a2c.execution.machine import versions
 from a2c.execution.replicas import ALONE, Replicas, from_text, to_text
 from a2c.extensions import described
 from a2c.run.archive import write_archive
-from a2c.run.checkpoint import learned_arrays, step_files
+from a2c.run.checkpoint import learned_arrays
 from a2c.run.counters import Counters
 from a2c.run.files import link, make_folders, write_atomically
 from a2c.run.lookup import resume_command
 from a2c.run.segments import segment_files
+from a2c.run.step_files import step_files
 
 KEPT = 10  # incidents of one run; the first ones say most
 NOWHERE = "a place that is finite when it is done again op by op"

@@ -13,8 +13,9 @@ from a2c.extensions import check_trusted, is_extension, naming, wrapper_names
 from a2c.games import canonical_id
 from a2c.reading import is_regular
 from a2c.run.bundle import read_bundle
-from a2c.run.checkpoint import BEST, DamagedCheckpointError, Saved, read_checkpoint, step_file, step_files, step_names
+from a2c.run.checkpoint import DamagedCheckpointError, Saved, read_checkpoint
 from a2c.run.files import BUNDLE, check_exists
+from a2c.run.step_files import BEST, step_file, step_files, step_names
 
 
 def find_checkpoint(path: Path, warn: Callable[[str], None] = lambda text: None) -> Saved:

@@ -23,6 +23,7 @@ from a2c.reading import is_regular, open_regular
 from a2c.run.files import make_folders, remove_folder, reopen
 from a2c.run.follower import Task, game_file
 from a2c.run.logs import parsed
+from a2c.run.step_files import step_names, steps_of
 
 POLL_SECONDS = 1.0
 LARGEST = 2**32  # bytes of a file of lines
@@ -212,8 +213,8 @@ class Lines:
 
 def final_checkpoint(run_dir: Path, total_env_steps: int) -> Path | None:
     """The last checkpoint of a run, if it is finished."""
-    latest = max((run_dir / "checkpoints").glob(f"step-{'[0-9]' * 12}.npz"), default=None)
-    if latest is None or int(latest.stem.removeprefix("step-")) < total_env_steps:
+    latest = max(step_names(run_dir / "checkpoints"), default=None)
+    if latest is None or steps_of(latest) < total_env_steps:
         return None
     return latest if is_regular(latest, links=False) else None
 

@@ -25,7 +25,7 @@ from a2c.execution.runtime import machine, parts_of, setup
 from a2c.execution.signals import StopSignal
 from a2c.extensions import register
 from a2c.run.callbacks import Callback, Callbacks
-from a2c.run.checkpoint import Checkpoints, Saved, check_network, step_file
+from a2c.run.checkpoint import Checkpoints, Saved, check_network
 from a2c.run.counters import Counters
 from a2c.run.evaluator import Evaluator
 from a2c.run.files import check_folder
@@ -44,6 +44,7 @@ from a2c.run.lock import FolderLock
 from a2c.run.lookup import resume_command
 from a2c.run.metrics import Record, Writers, make_record
 from a2c.run.progress import Progress
+from a2c.run.step_files import step_file
 from a2c.run.stopwatch import Stopwatch
 
 Warn = Callable[[str], None]

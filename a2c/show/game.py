@@ -10,7 +10,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from a2c.algorithms.on_policy import Objective, outcomes
+from a2c.algorithms.objective import Objective
+from a2c.algorithms.on_policy import outcomes
 from a2c.algorithms.policy import Policy, Shown
 from a2c.algorithms.returns import n_step_returns
 from a2c.config import Config, UserError

@@ -12,6 +12,7 @@ from typing import Literal
 
 from a2c.config import UserError, cut
 from a2c.run.lock import is_locked
+from a2c.run.step_files import step_files, steps_of
 from a2c.show.runs import RunRecord, count, read_run
 
 COLUMNS = {
@@ -98,7 +99,9 @@ def _is_run(folder: Path) -> bool:
 
 def _listed(run: RunRecord) -> Listed:
     evaluated = [each.env_steps for each in run.evaluations]  # an agent that was kept from a run has nothing else
-    steps = int(max((*run.metrics["env_steps"], *evaluated), default=0))
+    # a run may be stopped before its first line of metrics
+    saved = [steps_of(file) for file in step_files(run.path / "checkpoints")]
+    steps = int(max((*run.metrics["env_steps"], *evaluated, *saved), default=0))
     total = count(run.settings["total_env_steps"])
     return Listed(
         run=str(run.path),

@@ -11,7 +11,8 @@ from updates import set_weights, weights_of
 
 from a2c.algorithms.algorithm import build_algorithm
 from a2c.algorithms.losses import approximate_kl, clipped_surrogate_loss, clipped_value_loss
-from a2c.algorithms.on_policy import Objective, minibatches, outcomes
+from a2c.algorithms.objective import Objective
+from a2c.algorithms.on_policy import minibatches, outcomes
 from a2c.algorithms.ppo import PPO
 from a2c.config import UserError
 from a2c.execution.replicas import Replicas

@@ -15,7 +15,8 @@ from updates import set_weights
 from a2c import extensions
 from a2c.algorithms.algorithm import build_algorithm
 from a2c.algorithms.natural_gradient import NaturalGradientStep, PolicyBatch
-from a2c.algorithms.on_policy import Objective, minibatches, outcomes
+from a2c.algorithms.objective import Objective
+from a2c.algorithms.on_policy import minibatches, outcomes
 from a2c.algorithms.trpo import TRPO
 from a2c.algorithms.trust_region import (
     TrustRegion,
@@ -28,8 +29,9 @@ from a2c.algorithms.trust_region import (
     unflat,
 )
 from a2c.config import UserError, build_config, load_config
-from a2c.run.checkpoint import read_checkpoint, step_files
+from a2c.run.checkpoint import read_checkpoint
 from a2c.run.incident import nonfinite_stage
+from a2c.run.step_files import step_files
 from a2c.run.training import train
 
 pytestmark = pytest.mark.usefixtures("exact_numerics")

@@ -17,7 +17,7 @@ from a2c.analysis.request import Request
 from a2c.analysis.targets import ALGORITHMS, CONFIGURATIONS, kind_of
 from a2c.cli import main
 from a2c.config import UserError, build_config, load_config
-from a2c.run.checkpoint import step_file
+from a2c.run.step_files import step_file
 from a2c.run.training import train
 
 TINY = {

@@ -14,7 +14,7 @@ from killing import assert_same_checkpoints
 from a2c.analysis.seeds import train_seeds
 from a2c.config import UserError
 from a2c.run.archive import read_archive, write_archive
-from a2c.run.checkpoint import step_files
+from a2c.run.step_files import step_files
 from a2c.run.training import train
 from a2c.run.view import View
 

@@ -62,6 +62,13 @@ def test_an_agent_without_metrics_is_as_far_as_its_evaluation(run_cli, folder):
     assert found["evaluation_mean"] == 1.0
 
 
+def test_a_run_without_metrics_is_as_far_as_its_latest_checkpoint(run_cli, folder):
+    for name in ("step-000000000016.npz", "step-000000000032.npz", "step-9.npz"):
+        (folder / "more" / "new" / "checkpoints" / name).touch()
+    found = listed(run_cli, folder / "more")[0]
+    assert (found["env_steps"], found["state"]) == (32, "stopped")
+
+
 @pytest.mark.parametrize(
     ("order", "wanted"),
     [
