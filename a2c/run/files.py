@@ -164,26 +164,27 @@ def write_result(path: Path, content: str | bytes, *, below: Path | None = None)
         raise UserError(f"{path} cannot be written: {error.strerror}.") from None
 
 
-def create(path: Path) -> BinaryIO:
-    """A new file that replaces what was there, to be written in parts; raises OSError if it cannot be written."""
-    with _folder_of(path) as folder:
+def create(path: Path, *, below: Path | None = None) -> BinaryIO:
+    """A new file that replaces what was there, to be written in parts; arguments and errors as for `replacing`."""
+    with _folder_of(path, below) as folder:
         with suppress(FileNotFoundError):
             os.unlink(path.name, dir_fd=folder)
         return os.fdopen(os.open(path.name, _NEW, _MODE, dir_fd=folder), "wb")
 
 
-def reopen(path: Path, *, append: bool = False) -> BinaryIO:
-    """A file to write without truncating it, made if there is none.
+def reopen(path: Path, *, append: bool = False, below: Path | None = None) -> BinaryIO:
+    """A file to write without truncating it, made if there is none. Arguments as for `replacing`.
 
     Args:
         path: of the file.
         append: whether everything is written to its end; if not, it can also be read.
+        below: as for `replacing`.
 
     Raises:
         OSError: if it cannot be written, or is a symbolic or hard link, a pipe or a device.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | (os.O_APPEND if append else 0)
-    with _folder_of(path) as folder:
+    with _folder_of(path, below) as folder:
         descriptor = os.open(path.name, flags, _MODE, dir_fd=folder)
     state = os.fstat(descriptor)
     if not stat.S_ISREG(state.st_mode) or state.st_nlink > 1:
@@ -282,7 +283,7 @@ def remove_folder(folder: Path) -> None:
 
 
 @contextmanager
-def _folder_of(path: Path, below: Path | None = None, *, make: bool = False) -> Iterator[int]:
+def _folder_of(path: Path, below: Path | None, *, make: bool = False) -> Iterator[int]:
     """A descriptor of the folder of a file."""
     below = path.parent if below is None else below
     inner = path.relative_to(below).parts[:-1]
