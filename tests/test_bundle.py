@@ -185,13 +185,17 @@ def test_what_cannot_be_done_with_it_is_one_sentence(bundle, run, tmp_path, run_
 BREAKOUT = PONG_RUN.with_name("breakout-reference")  # the weights alone, in the folder of a run
 
 
-def test_a_folder_that_keeps_the_weights_alone_plays_and_cannot_be_resumed(tmp_path, run_cli):
+def test_a_folder_that_keeps_the_weights_alone_cannot_be_resumed(tmp_path, run_cli):
     folder = shutil.copytree(BREAKOUT, tmp_path / "agent")
     ended = run_cli("resume", folder)
     assert_well_ended(ended)
     assert (ended.returncode, "holds an agent but no run to resume" in ended.stderr) == (2, True), ended
     assert {name.split("/")[0] for name in find_checkpoint(folder).arrays} == {"model"}
-    assert evaluate(folder, episodes=4).mean > 100  # random play: 1.7; its 20 games: 319 to 431
+
+
+@pytest.mark.integration
+def test_the_weights_alone_play():
+    assert evaluate(BREAKOUT, episodes=4).mean > 100  # random play: 1.7; its 20 games: 319 to 431
 
 
 def test_what_is_too_large_to_be_read_again_is_not_written(tmp_path, monkeypatch):

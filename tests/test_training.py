@@ -146,7 +146,10 @@ def test_a_killed_run_goes_on_from_its_checkpoint_and_drops_the_lines_beyond_it(
         assert sum(tag == "config" for _, tag, *_ in scalars(killed)) == 1
 
 
-@pytest.mark.parametrize(("preset", "more"), [("catch", {}), ("catch-dqn", {"algorithm.learning_starts": 64})])
+FEW = {"algorithm.learning_starts": 64, "algorithm.gradient_steps": 1, "algorithm.batch_size": 8}  # a second, not ten
+
+
+@pytest.mark.parametrize(("preset", "more"), [("catch", {}), ("catch-dqn", FEW)])
 def test_a_longer_run_that_is_killed_before_it_saves_is_resumed_to_its_new_length(tmp_path, preset, more):
     class Copy(Callback):
         def on_update(self, moment):
