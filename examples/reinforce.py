@@ -17,7 +17,7 @@ from a2c.algorithms.algorithm import Algorithm
 from a2c.algorithms.gradient_step import Fit, GradientStep
 from a2c.algorithms.losses import entropy, policy_gradient_loss, value_loss
 from a2c.algorithms.objective import Objective, terms
-from a2c.algorithms.policy import actor_critic_policy
+from a2c.algorithms.policy import ActorCriticPolicy
 from a2c.algorithms.returns import moments
 from a2c.algorithms.section import EXPLAINED_VARIANCE, LOSSES, STEP, AlgorithmSection, Promises
 from a2c.execution.replicas import ALONE
@@ -53,7 +53,7 @@ class Reinforce(Algorithm):
         self.steps = {"update": GradientStep(self._loss, network.trainable_variables, optimizer, signature, **how)}
         self.variables = {"model": network.variables, "optimizer": optimizer.variables}  # what a checkpoint holds
 
-    build_policy = staticmethod(actor_critic_policy)  # all that playing needs
+    build_policy = staticmethod(ActorCriticPolicy)  # all that playing needs
 
     def batches(self, rollout, updates):
         """Yield the name and the batch of each gradient step: one, on the whole rollout."""

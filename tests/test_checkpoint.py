@@ -226,6 +226,20 @@ def test_a_number_that_no_run_writes_is_noticed_before_anything_is_learned(train
         fresh(saved.config, tmp_path).restore(saved)
 
 
+@pytest.mark.parametrize("group", ["critics", "policy optimizer"])
+def test_every_array_that_an_algorithm_of_ours_has_must_be_finite(tmp_path, group):
+    few = {"total_env_steps": 64, "algorithm.learning_starts": 8, "algorithm.batch_size": 8, "runtime.mode": "eager"}
+    config, _ = load_config(env_id="Chain", overrides={"algorithm.name": "sac", **few})
+    train(config, tmp_path / "run")
+    source = step_files(tmp_path / "run" / "checkpoints")[-1]
+    arrays, _ = read_archive(source)
+    key = next(name for name, array in arrays.items() if name.startswith(f"{group}/") and array.dtype == np.float32)
+    write_archive(source, {**arrays, key: np.full_like(arrays[key], np.nan)})
+    saved = read_checkpoint(source)
+    with pytest.raises(UserError, match=f"The {group} of .* not finite"):
+        fresh(saved.config, tmp_path).restore(saved)
+
+
 def test_counters_leave_room_for_what_is_added_to_them(trained, tmp_path):
     source = step_files(trained / "checkpoints")[-1]
     arrays, _ = read_archive(source)

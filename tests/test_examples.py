@@ -406,6 +406,11 @@ class Stray(Reinforce):
     def __init__(self, *arguments):
         super().__init__(*arguments)
         self.steps["update"].apply_to.append(keras.Variable(1.0, name="stray"))
+
+class Exit(Reinforce):
+    class Section(Reinforce.Section):
+        def check(self, env_steps, rollout):
+            raise SystemExit(3)
 """
 INCOMPLETE = {
     "NoTitle": "unfinished:NoTitle: its Section needs a TITLE, the name and the source of the algorithm.",
@@ -446,6 +451,7 @@ INCOMPLETE = {
     "Column": "unfinished:Column: env_steps of its METRICS is a column that every run has; name the metric otherwise.",
     "Check": "unfinished:Check: its Section cannot check the settings: AttributeError: 'Section' object has no "
     "attribute 'nonsense' (unfinished.py, line 110).",
+    "Exit": "unfinished:Exit: its Section cannot check the settings: SystemExit: 3 (unfinished.py, line 156).",
     "Rollouts": "the options given: algorithm.name=unfinished:Rollouts has rollouts_per_update=0, which should be a "
     "whole number of at least 1.",
     "Parts": "unfinished:Parts: its `parts` is None, and has to be 1, or `parts_of(config)`.",
@@ -464,6 +470,11 @@ def test_an_algorithm_of_ones_own_that_lacks_something_is_told_before_a_folder_i
     sys.modules.pop("unfinished", None)
     assert (ended.returncode, ended.stderr) == (2, f"a2c: {INCOMPLETE[name]}\n")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_mistake_in_the_environment_is_not_blamed_on_an_algorithm_of_ones_own(monkeypatch):
+    with pytest.raises(UserError, match=r"^env\.id=Pong-ram-v4 shows the memory of the console"):
+        load_config(env_id="Pong-ram-v4", overrides={"algorithm.name": extensions.register(imported("algorithm"))})
 
 
 def changed(**attributes):

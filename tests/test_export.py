@@ -149,7 +149,11 @@ def as_layer(folder: Path) -> Callable[[np.ndarray], Sequence]:
 
 
 @pytest.mark.parametrize(
-    ("network", "pixels", "precision"), [("small", "motion", "float32"), ("mlp", "scaled", "mixed_bfloat16")]
+    ("network", "pixels", "precision"),
+    [
+        pytest.param("small", "motion", "float32", marks=pytest.mark.integration),
+        ("mlp", "scaled", "mixed_bfloat16"),
+    ],
 )
 def test_a_savedmodel_gives_the_outputs_of_the_network(network, pixels, precision, tmp_path):
     train(config_of(network, pixels, precision), tmp_path / "run")

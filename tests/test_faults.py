@@ -123,7 +123,7 @@ def test_an_update_that_is_not_finite_stops_the_run_and_leaves_its_batch(run_dir
     assert sum(name.startswith("batch/") for name in arrays) == 7
 
 
-@pytest.mark.parametrize("sickness", ["observation", "reward"])
+@pytest.mark.parametrize("sickness", ["observation", pytest.param("reward", marks=pytest.mark.integration)])
 def test_nan_of_an_environment_is_not_blamed_on_the_learning_rate(run_dir, sickness):
     """The minibatches of PPO have advantages, not rewards."""
     config = sick_config(sickness, algorithm={"name": "ppo", "num_minibatches": 2})

@@ -256,6 +256,7 @@ def fuzz_folders(run: Path, tmp_path: Path, *, folders: int, seed: int) -> Count
     return seen
 
 
+@pytest.mark.integration
 def test_a_sample_of_mutated_checkpoints_does_no_harm(run, tmp_path):
     seen = fuzz_files(run, tmp_path, raw=200, sealed=90, seed=0)
     assert seen["raw refused"] >= 195  # the rest cut nothing

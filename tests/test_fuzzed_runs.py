@@ -198,7 +198,7 @@ def explore(seeds: range, original: Path, commands: list, tmp_path: Path, run_cl
     return seen
 
 
-@pytest.mark.parametrize("first", range(0, 200, 100))
+@pytest.mark.parametrize("first", [0, pytest.param(100, marks=pytest.mark.integration)])
 def test_folders_that_are_looked_at(tmp_path, logged, monkeypatch, run_cli, first):
     """Without the pictures, which are matplotlib's."""
     draw_nothing(monkeypatch)

@@ -5,6 +5,7 @@ import math
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorflow.python.summary.summary_iterator import summary_iterator
 
+from a2c.algorithms.section import Metric
 from a2c.algorithms.sections import A2CSection
 from a2c.data.rollout import Episode
 from a2c.run.counters import Counters
@@ -136,6 +138,15 @@ def test_plain_lines_have_numbers_units_and_an_eta():
     assert headline == "Pong, seed 0"
     assert re.search(r"3,200 steps +10%  return +-20\.50 +1,234 steps/s  eta 0:00:23", first)
     assert re.search(r"return +-  .*policy_loss -  ", second)
+
+
+def test_the_name_of_a_metric_is_no_markup():
+    text = io.StringIO()
+    view = PlainProgress(Console(file=text), "Pong, seed 0")
+    view.start(small_config(), Counters())
+    view.metrics = [Metric("policy_loss[/old]", "policy loss"), Metric("entropy[old]", "entropy")]
+    view.show(replace(record(3200), metrics={"policy_loss[/old]": 0.1, "entropy[old]": 1.5}), Counters())
+    assert text.getvalue().endswith("policy_loss[/old] 0.1000  entropy[old] 1.5000\n")
 
 
 def plain(text: str) -> str:

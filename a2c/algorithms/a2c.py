@@ -12,7 +12,7 @@ from a2c.algorithms.losses import LossParts, a2c_loss
 from a2c.algorithms.objective import Objective
 from a2c.algorithms.on_policy import outcomes
 from a2c.algorithms.parts import as_rows, in_parts
-from a2c.algorithms.policy import ActorCriticPolicy, actor_critic_policy, observations_spec
+from a2c.algorithms.policy import ActorCriticPolicy, observations_spec
 from a2c.algorithms.returns import gae, moments, normalize
 from a2c.algorithms.sections import A2CSection, ActorCriticSection
 from a2c.config import Config
@@ -63,7 +63,7 @@ class A2C(Algorithm):
         self.steps = {"update": self.learn}
         self.variables = {"model": policy.model.variables, "optimizer": optimizer.variables}
 
-    build_policy = staticmethod(actor_critic_policy)
+    build_policy = staticmethod(ActorCriticPolicy)
 
     def batches(self, rollout: Rollout, updates: int) -> Batches:
         """One gradient step on the whole rollout."""

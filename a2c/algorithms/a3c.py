@@ -13,7 +13,7 @@ from a2c.algorithms.a2c import A2C, trajectory_spec
 from a2c.algorithms.algorithm import Algorithm, Batches, Iteration, Update, means
 from a2c.algorithms.gradient_step import Batch, GradientStep, Metrics
 from a2c.algorithms.objective import Objective
-from a2c.algorithms.policy import ActorCriticPolicy, Policy, actor_critic_policy
+from a2c.algorithms.policy import ActorCriticPolicy, Policy
 from a2c.algorithms.sections import A3CSection
 from a2c.config import Config
 from a2c.data.collector import RolloutCollector
@@ -131,7 +131,7 @@ class A3C(Algorithm):
         self.steps = {f"actor {index}": learner for index, learner in enumerate(self.learners)}
         self.variables = {"model": self.policy.model.variables, "optimizer": optimizer.variables}
 
-    build_policy = staticmethod(actor_critic_policy)
+    build_policy = staticmethod(ActorCriticPolicy)
 
     def acting(self) -> list[Policy]:
         """See `Algorithm`."""

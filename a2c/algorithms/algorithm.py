@@ -279,7 +279,8 @@ def _check_saved(algorithm: Algorithm, name: str) -> None:
     for step_name, step in algorithm.steps.items():
         if not isinstance(step, GradientStep):
             continue
-        if lost := [variable for variable in step.changed if id(variable) not in known]:
+        changed = [*step.apply_to, *step.optimizer.variables]
+        if lost := [variable for variable in changed if id(variable) not in known]:
             of_optimizer = any(variable is lost[0] for variable in step.optimizer.variables)
             what = "the variables of the optimizer" if of_optimizer else lost[0].path
             raise UserError(

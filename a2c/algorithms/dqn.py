@@ -21,7 +21,7 @@ from a2c.algorithms.off_policy import (
     transitions_spec,
 )
 from a2c.algorithms.parts import by_parts
-from a2c.algorithms.policy import QPolicy, network, observations_spec
+from a2c.algorithms.policy import QPolicy, observations_spec
 from a2c.algorithms.returns import moments
 from a2c.algorithms.sections import DQNSection
 from a2c.config import Config
@@ -78,16 +78,7 @@ class DQN(Algorithm):
             "exploration": [policy.epsilon],
         }
 
-    @staticmethod
-    def build_policy(config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> QPolicy:
-        """See `Algorithm`."""
-        section = cast(DQNSection, config.algorithm)
-        return QPolicy(
-            network(config, space, num_actions),
-            duelling=section.duelling,
-            mode=config.runtime.mode,
-            final_epsilon=section.final_epsilon,
-        )
+    build_policy = staticmethod(QPolicy)
 
     def gauges(self) -> Metrics:
         """See `Algorithm`."""

@@ -130,11 +130,6 @@ class GradientStep:
         check_shapes("the loss of a GradientStep", 0, loss=fit.loss)
         return tap_each(tap, "gradient", self.variables, tape.gradient(fit.loss, self.variables)), fit
 
-    @property
-    def changed(self) -> list[Any]:
-        """The variables that a step changes."""
-        return [*self.apply_to, *self.optimizer.variables]
-
     def is_finite(self, metrics: Metrics) -> bool:
         """Whether the loss and the gradients of a step were finite, so that it was applied."""
         return bool(_is_finite(metrics))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, cast, runtime_checkable
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from a2c.algorithms.losses import duelling_q_values
+from a2c.algorithms.sections import DQNSection
 from a2c.config import Config
 from a2c.execution.compile import Compiled
 from a2c.execution.memory import check_network_memory
@@ -52,7 +53,7 @@ class Policy(Protocol):
 
     def act_greedily(self, observations: np.ndarray) -> np.ndarray:
         """The best actions [N] int32, without a draw."""
-        ...
+        return self.compiled["greedy"](observations).numpy()  # type: ignore[no-any-return]
 
     def explore(self, observations: np.ndarray, seed: np.ndarray) -> tuple[np.ndarray, Said]:
         """Draw actions in training, for the B environments of a rollout or for a group of them.
@@ -63,23 +64,26 @@ class Policy(Protocol):
 
     def look(self, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Log-probabilities or Q-values of the actions [N, A], see `shows`, and values [N], both float32."""
-        ...
+        of_actions, values = self.compiled["look"](observations)
+        return of_actions.numpy(), values.numpy()
 
     def serve(self, observations: tf.Tensor) -> dict[str, tf.Tensor]:
         """What an exported network returns, float32: [N, A] by the name `shows`, and `value` [N]."""
         ...
 
 
-class ActorCriticPolicy:
+class ActorCriticPolicy(Policy):
     """Acts with a network with a policy head and a value head: observations [N, *obs] -> (logits [N, A], values [N]).
 
     Args:
-        model: the network.
-        mode: see `Compiled`.
-        num_envs: B.
+        config: of the run; `algorithm.noise_hold`, if there is one, is that of `held_uniform` in `explore`.
+        space: of observations.
+        num_actions: A.
+        replicas: of the run; the network is made in their scope.
         values: whether `explore` returns the values too.
-        noise_hold: steps for which `explore` keeps the random numbers of some environments, see `held_uniform`.
-        replicas: the model was made in their scope.
+
+    Raises:
+        UserError: as `network`.
     """
 
     acts = "sampled"
@@ -87,29 +91,23 @@ class ActorCriticPolicy:
     head: Head = "softmax"
 
     def __init__(
-        self,
-        model: keras.Model,
-        *,
-        mode: str,
-        num_envs: int,
-        values: bool = False,
-        noise_hold: int = 1,
-        replicas: Replicas = ALONE,
+        self, config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE, *, values: bool = False
     ) -> None:
-        self.model = model
-        self._noise_hold = noise_hold
-        self.says: dict[str, tuple[int, ...]] = {"logits": (model.output_shape[0][-1],)}
+        model = self.model = network(config, space, num_actions, replicas)
+        self._noise_hold = getattr(config.algorithm, "noise_hold", 1)  # not every section has it
+        self.says = {"logits": (model.output_shape[0][-1],)}
         if values:
             self.says["values"] = ()
         self._replicas = replicas
+        mode = config.runtime.mode
         any_batch = observations_spec(model, None)  # evaluation plays fewer games
-        row = observations_spec(model, num_envs)
+        row = observations_spec(model, config.env.num_envs)
         draw = tf.TensorSpec((2,), tf.int64)
         often = replicas.strategy is None  # as one operation, since it is called often
         act = explore = Compiled(self._act, mode, any_batch, draw, as_operation=often)
         if replicas.total > 1:
             explore = Compiled(self._explore_slices, mode, row, draw)
-        elif noise_hold > 1:
+        elif self._noise_hold > 1:
             explore = Compiled(self._explore, mode, any_batch, draw, as_operation=often)
         self.compiled = {
             "explore": explore,
@@ -124,10 +122,6 @@ class ActorCriticPolicy:
         actions, _ = self.compiled["act"](observations, seed)
         return actions.numpy()  # type: ignore[no-any-return]
 
-    def act_greedily(self, observations: np.ndarray) -> np.ndarray:
-        """The most probable actions; see `Policy`."""
-        return self.compiled["greedy"](observations).numpy()  # type: ignore[no-any-return]
-
     def explore(self, observations: np.ndarray, seed: np.ndarray) -> tuple[np.ndarray, Said]:
         """See `Policy`."""
         actions, said = self.compiled["explore"](observations, seed)
@@ -136,11 +130,6 @@ class ActorCriticPolicy:
     def value(self, observations: np.ndarray) -> np.ndarray:
         """V of observations [N, *obs] -> [N] float32."""
         return self.compiled["value"](observations).numpy()  # type: ignore[no-any-return]
-
-    def look(self, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """See `Policy`."""
-        log_probabilities, values = self.compiled["look"](observations)
-        return log_probabilities.numpy(), values.numpy()
 
     def serve(self, observations: tf.Tensor) -> dict[str, tf.Tensor]:
         """See `Policy`."""
@@ -183,28 +172,35 @@ class ActorCriticPolicy:
         return tf.nn.log_softmax(logits), values
 
 
-class QPolicy:
+class QPolicy(Policy):
     """Takes the action with the largest Q-value, or with probability epsilon any; the value is the largest Q-value.
 
+    The network gives two heads [N, A] and [N]. With `algorithm.duelling` Q = V + A - mean A, with A the first head and
+    V the second; if not, Q is the first.
+
     Args:
-        model: observations [N, *obs] -> two heads [N, A] and [N].
-        duelling: Q = V + A - mean A, with A the first head and V the second; if not, Q is the first.
-        mode: see `Compiled`.
-        final_epsilon: of the trained agent.
+        config: of the run, whose algorithm is a `DQNSection`.
+        space: of observations.
+        num_actions: A.
+        replicas: of the run, which has one.
 
     Attributes:
         epsilon: in training, a variable.
+
+    Raises:
+        UserError: as `network`.
     """
 
     shows: Shown = "q_values"
 
-    def __init__(self, model: keras.Model, *, duelling: bool, mode: str, final_epsilon: float) -> None:
-        self.model = model
-        self.head: Head = "duelling" if duelling else "identity"
-        self.says: dict[str, tuple[int, ...]] = {}
-        self.acts = f"epsilon-greedy ({final_epsilon:g})"
+    def __init__(self, config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> None:
+        section, mode = cast(DQNSection, config.algorithm), config.runtime.mode
+        model = self.model = network(config, space, num_actions, replicas)
+        self.head = "duelling" if section.duelling else "identity"
+        self.says = {}
+        self.acts = f"epsilon-greedy ({section.final_epsilon:g})"
         self.epsilon = keras.Variable(1.0, trainable=False, name="epsilon")
-        self._final_epsilon = final_epsilon
+        self._final_epsilon = section.final_epsilon
         any_batch = observations_spec(model, None)  # evaluation plays fewer games
         draw = tf.TensorSpec((2,), tf.int64)
         self.compiled = {
@@ -218,18 +214,9 @@ class QPolicy:
         """See `Policy`."""
         return self.compiled["act"](observations, seed).numpy()  # type: ignore[no-any-return]
 
-    def act_greedily(self, observations: np.ndarray) -> np.ndarray:
-        """See `Policy`."""
-        return self.compiled["greedy"](observations).numpy()  # type: ignore[no-any-return]
-
     def explore(self, observations: np.ndarray, seed: np.ndarray) -> tuple[np.ndarray, Said]:
         """See `Policy`."""
         return self.compiled["explore"](observations, seed).numpy(), {}
-
-    def look(self, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """See `Policy`."""
-        q_values, values = self.compiled["look"](observations)
-        return q_values.numpy(), values.numpy()
 
     def serve(self, observations: tf.Tensor) -> dict[str, tf.Tensor]:
         """See `Policy`."""
@@ -253,20 +240,6 @@ class QPolicy:
     def _look(self, observations: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         q_values = self.q_values(self.model, observations)
         return q_values, tf.reduce_max(q_values, axis=-1)
-
-
-def actor_critic_policy(
-    config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE, *, values: bool = False
-) -> ActorCriticPolicy:
-    """The policy of a configuration, with fresh weights; errors as for `network`."""
-    return ActorCriticPolicy(
-        network(config, space, num_actions, replicas),
-        mode=config.runtime.mode,
-        num_envs=config.env.num_envs,
-        values=values,
-        noise_hold=getattr(config.algorithm, "noise_hold", 1),  # not every section has it
-        replicas=replicas,
-    )
 
 
 def observations_spec(model: keras.Model, *rows: int | None) -> tf.TensorSpec:

@@ -15,7 +15,7 @@ from a2c.algorithms.losses import approximate_kl, clipped_surrogate_loss, clippe
 from a2c.algorithms.objective import Objective
 from a2c.algorithms.on_policy import minibatches, outcomes
 from a2c.algorithms.parts import as_rows, by_parts
-from a2c.algorithms.policy import ActorCriticPolicy, actor_critic_policy, observations_spec
+from a2c.algorithms.policy import ActorCriticPolicy, observations_spec
 from a2c.algorithms.returns import gae, moments, normalize
 from a2c.algorithms.sections import PPOSection
 from a2c.config import Config
@@ -87,7 +87,7 @@ class PPO(Algorithm):
             self.rate_factor = keras.Variable(1.0, trainable=False, dtype="float32", name="rate_factor")
             self.variables["rate_factor"] = [self.rate_factor]
 
-    build_policy = staticmethod(partial(actor_critic_policy, values=True))
+    build_policy = staticmethod(partial(ActorCriticPolicy, values=True))
 
     def batches(self, rollout: Rollout, updates: int) -> Batches:
         """The minibatches of all epochs; stops early when approx_kl is above `target_kl`.

@@ -22,7 +22,7 @@ from a2c.algorithms.off_policy import (
     transitions_spec,
 )
 from a2c.algorithms.parts import by_parts
-from a2c.algorithms.policy import ActorCriticPolicy, actor_critic_policy, network, observations_spec
+from a2c.algorithms.policy import ActorCriticPolicy, network, observations_spec
 from a2c.algorithms.returns import moments
 from a2c.algorithms.sections import SACSection
 from a2c.config import Config
@@ -99,7 +99,7 @@ class SAC(Algorithm):
             **{f"{name} optimizer": each.variables for name, each in zip(losses, optimizers, strict=True)},
         }
 
-    build_policy = staticmethod(actor_critic_policy)
+    build_policy = staticmethod(ActorCriticPolicy)
 
     def gauges(self) -> Metrics:
         """See `Algorithm`."""

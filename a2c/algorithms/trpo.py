@@ -16,7 +16,7 @@ from a2c.algorithms.natural_gradient import NaturalGradientStep, PolicyBatch
 from a2c.algorithms.objective import Objective
 from a2c.algorithms.on_policy import minibatches, outcomes
 from a2c.algorithms.parts import as_rows, by_parts
-from a2c.algorithms.policy import ActorCriticPolicy, actor_critic_policy, observations_spec
+from a2c.algorithms.policy import ActorCriticPolicy, observations_spec
 from a2c.algorithms.returns import gae, moments, normalize
 from a2c.algorithms.sections import TRPOSection
 from a2c.algorithms.trust_region import TrustRegion
@@ -79,7 +79,7 @@ class TRPO(Algorithm):
         self.traced = (policy.compiled["value"], self._targets)
         self.variables = {"model": policy.model.variables, "optimizer": optimizer.variables}
 
-    build_policy = staticmethod(partial(actor_critic_policy, values=True))
+    build_policy = staticmethod(partial(ActorCriticPolicy, values=True))
 
     def batches(self, rollout: Rollout, updates: int) -> Batches:
         """The whole rollout for the policy, then the minibatches for the value function."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -131,11 +132,8 @@ def _target(request: Request, target: str, env: str | None) -> Config:
 def compare_question(request: Request) -> Comparison:
     """Run the first question's experiment: its table of switches."""
     folder = _open_folder(request, "question", "", {})
-
-    def run(sets: Sequence[tuple[str, ...]]) -> list[Any]:
-        return run_tasks(request, folder, "why", "question", sets, QUESTION_UPDATES)
-
-    return Comparison("the question's own experiment", folder, why=explain(run, QuestionResult))
+    run = partial(run_tasks, request, folder, "why", "question", QuestionResult, QUESTION_UPDATES)
+    return Comparison("the question's own experiment", folder, why=explain(run))
 
 
 def compare_loop(request: Request) -> Comparison:

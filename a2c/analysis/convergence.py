@@ -34,6 +34,10 @@ NEEDED = {"env_steps", "updates", "episodes", "episode_return_mean", "seconds"} 
 WALL_CLOCK = ("seconds", "steps_per_second")  # may differ between equal runs
 
 
+class NoReturnError(UserError):
+    """No game has ended in a run that is to be compared."""
+
+
 @dataclass(frozen=True)
 class RunResult:
     """The result of a run, over the budget that all compared runs have."""
@@ -123,7 +127,8 @@ def converge(
         warn: called with a sentence if lines of a run are left out.
 
     Raises:
-        UserError: if a run has no curve, or two arms have no game or no seed in common.
+        NoReturnError: if no game has ended in a run.
+        UserError: if two arms have no game or no seed in common.
     """
     lines = {run: _lines(run.folder, warn) for run in runs}
     budget = min(entries[-1]["env_steps"] for entries in lines.values())
@@ -184,12 +189,12 @@ def _lines(folder: Path, warn: Callable[[str], None] = lambda text: None) -> lis
         if _has_needed(line)
     ]
     if not lines:
-        raise UserError(
+        raise NoReturnError(
             f"No game has ended in {folder}, which has no whole line of metrics: its run has just begun, or its log "
             "was not kept."
         )
     if lines[-1]["episode_return_mean"] is None:
-        raise UserError(f"No game has ended in {folder}: there is no return to compare; train it longer.")
+        raise NoReturnError(f"No game has ended in {folder}: there is no return to compare; train it longer.")
     return lines
 
 
@@ -199,14 +204,14 @@ def _plain(line: dict[str, Any]) -> dict[str, Any]:
 
 
 def _has_needed(line: dict[str, Any]) -> bool:
-    """Whether a line has all that is compared, as finite numbers, steps and seconds above 0.
+    """Whether a line has all that is compared, as finite numbers, with a step at least and seconds above 0.
 
     Before the first game the return may be null.
     """
     numbers = {name: line.get(name) for name in NEEDED | ({"gradient_steps"} & line.keys())}
     if "episode_return_mean" in line and line["episode_return_mean"] is None:
         numbers["episode_return_mean"] = 0
-    counted = all(as_float(numbers[name]) > 0 for name in ("env_steps", "seconds"))
+    counted = as_float(numbers["env_steps"]) >= 1 and as_float(numbers["seconds"]) > 0
     return counted and all(math.isfinite(as_float(value)) for value in numbers.values())
 
 
@@ -227,7 +232,9 @@ def _spaced(lines: list[dict[str, Any]], spacing: Fraction) -> Iterator[dict[str
 def _result(run: ArmRun, lines: list[dict[str, Any]], threshold: float | None, spacing: Fraction) -> RunResult:
     curve = [line for line in lines if line["episode_return_mean"] is not None]
     if not curve:
-        raise UserError(f"{run.folder} has no return in the steps that all runs have; train the shorter ones longer.")
+        raise NoReturnError(
+            f"{run.folder} has no return in the steps that all runs have; train the shorter ones longer."
+        )
     reached = next((line for line in _spaced(curve, spacing) if _reaches(line, threshold)), None)
     return RunResult(
         arm=run.arm,

@@ -13,6 +13,7 @@ from typing import Any
 
 from a2c.analysis.arms import Arm
 from a2c.analysis.compare import Comparison, compare_arms
+from a2c.analysis.convergence import NoReturnError
 from a2c.analysis.jobs import POLL_SECONDS
 from a2c.analysis.report import write_report
 from a2c.analysis.request import Request
@@ -32,7 +33,6 @@ class Judgement:
 
     trial: Any  # of Optuna; None if none is complete
     sentence: str
-    comparison: Comparison | None = None  # None if nothing was trained
 
 
 def judge(found: Found, options: Search, *, seeds: int, command: str) -> Judgement:
@@ -64,12 +64,15 @@ def judge(found: Found, options: Search, *, seeds: int, command: str) -> Judgeme
         folder=found.folder / "judge" / f"{best.number:04d}",
         view=options.view,
     )
-    comparison = _compare([Arm("default", found.config), Arm(name, config)], request, options.tell)
+    try:
+        comparison = _compare([Arm("default", found.config), Arm(name, config)], request, options.tell)
+    except NoReturnError as error:
+        return Judgement(best, f"{_unshown(name)}: {error}")
     write_report(comparison, command)
     assert comparison.convergence is not None
     (contrast,) = comparison.convergence.contrasts
     assert (contrast.baseline, contrast.arm) == ("default", name)
-    return Judgement(best, say(name, contrast.final_return, found.config.total_env_steps), comparison)
+    return Judgement(best, say(name, contrast.final_return, found.config.total_env_steps))
 
 
 def _compare(arms: list[Arm], request: Request, tell: Callable[[str], None]) -> Comparison:
@@ -103,11 +106,8 @@ def say(name: str, ended: PairedComparison, env_steps: int) -> str:
         ended: its final returns, compared with those of the default.
         env_steps: of each run.
     """
-    name = name.capitalize()
-    new = f"{counted(ended.pairs, 'new seed')}, {env_steps:,} steps"
-    unshown = f"{name} is not shown to be better than the default"
-    if ended.estimate is None:
-        return f"{unshown}: no game of a run had ended ({new})."
+    assert ended.estimate is not None  # every difference has one
+    new, unshown = f"{counted(ended.pairs, 'new seed')}, {env_steps:,} steps", _unshown(name)
     side = "below" if ended.estimate < 0 else "above"
     start = f"its return ended {abs(ended.estimate):.2f} {side} that of the default ({new}"
     if ended.low is None or ended.high is None:
@@ -117,8 +117,14 @@ def say(name: str, ended: PairedComparison, env_steps: int) -> str:
         needed = "p of at most 0.05" if ended.low > 0 or ended.high < 0 else "an interval without 0"
         return f"{unshown}: {found}. It needs {needed}; more --judge-seeds may tell."
     if ended.low > 0:
-        return f"{name} is better than the default: {found}."
-    return f"{name} is worse than the default, though its score was the highest: {found}; keep the default."
+        return f"{name.capitalize()} is better than the default: {found}."
+    return (
+        f"{name.capitalize()} is worse than the default, though its score was the highest: {found}; keep the default."
+    )
+
+
+def _unshown(name: str) -> str:
+    return f"{name.capitalize()} is not shown to be better than the default"
 
 
 def write_best(config: Config, found: Found, judgement: Judgement, command: str) -> Path | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,11 @@ from a2c.analysis import switches as sw
 from a2c.analysis.jobs import Job, run_jobs
 from a2c.analysis.numerics import Agreement, Distance, Where
 from a2c.analysis.request import Request
-from a2c.analysis.results import read_json
 from a2c.analysis.studies.question import QuestionResult
 from a2c.config import Config, dump_config
 from a2c.execution.processes import own_command
 from a2c.execution.runtime import INEXACT_PASSES
+from a2c.reading import read_text
 from a2c.run.files import remove, write_atomically
 
 WHY_UPDATES = 5
@@ -31,11 +32,6 @@ class Tried:
 
     off: tuple[str, ...]
     outcome: Agreement | QuestionResult
-
-    @property
-    def complete(self) -> bool:
-        """Whether eager and graph agreed."""
-        return self.outcome.complete
 
 
 @dataclass(frozen=True)
@@ -59,57 +55,51 @@ class LockStep:
         self.request = request
         self.folder = folder
         self.config = config
-        self.modes = {"fast": (), "exact": INEXACT_PASSES}
-        self.recorded = False
 
     def where(self) -> dict[str, Where]:
         """Where eager and graph first differ, by the numerics of the graph."""
-        results = self._run("where", "where", list(self.modes.values()), self.request.updates)
-        return {name: _typed(Where, result) for name, result in zip(self.modes, results, strict=True)}
+        return self._by_numerics("where", Where)
 
     def why(self) -> Why:
         """Which switches make them differ."""
-
-        def run(sets: Sequence[tuple[str, ...]]) -> list[Any]:
-            return self._run("why", "agree", sets, min(WHY_UPDATES, self.request.updates))
-
-        return explain(run, Agreement)
+        return explain(partial(self._run, "why", "agree", Agreement, min(WHY_UPDATES, self.request.updates)))
 
     def growth(self) -> dict[str, list[dict[str, Distance]]]:
         """How far they are apart after each update, by the numerics of the graph."""
-        results = self._run("growth", "growth", list(self.modes.values()), self.request.updates)
-        return {name: _typed(list[dict[str, Distance]], r) for name, r in zip(self.modes, results, strict=True)}
+        return self._by_numerics("growth", list[dict[str, Distance]])
 
-    def _run(self, part: str, task: str, sets: Sequence[tuple[str, ...]], updates: int) -> list[Any]:
-        if not self.recorded:
-            write_atomically(self.folder / "config.yaml", yaml.safe_dump(dump_config(self.config), sort_keys=False))
-            if not (self.folder / "rollouts.npz").exists():
-                with suppress(FileNotFoundError):
-                    remove(_output(self.folder, "record", ()))
-            run_tasks(self.request, self.folder, "record", "record", [()], self.request.updates)
-            self.recorded = True
-        return run_tasks(self.request, self.folder, part, task, sets, updates)
+    def _by_numerics(self, task: str, kind: Any) -> dict[str, Any]:
+        fast, exact = self._run(task, task, kind, self.request.updates, [(), INEXACT_PASSES])
+        return {"fast": fast, "exact": exact}
+
+    def _run(self, part: str, task: str, kind: Any, updates: int, sets: Sequence[tuple[str, ...]]) -> list[Any]:
+        write_atomically(self.folder / "config.yaml", yaml.safe_dump(dump_config(self.config), sort_keys=False))
+        if not (self.folder / "rollouts.npz").exists():
+            with suppress(FileNotFoundError):
+                remove(_output(self.folder, "record", ()))
+        run_tasks(self.request, self.folder, "record", "record", dict, self.request.updates, [()])
+        return run_tasks(self.request, self.folder, part, task, kind, updates, sets)
 
 
 def run_tasks(
-    request: Request, folder: Path, part: str, task: str, sets: Sequence[tuple[str, ...]], updates: int
+    request: Request, folder: Path, part: str, task: str, kind: Any, updates: int, sets: Sequence[tuple[str, ...]]
 ) -> list[Any]:
-    """Run one task of `a2c.analysis.worker` for each set of switches, and return the results."""
-    jobs = [_task_job(folder, task, off, updates) for off in sets]
+    """Run one task of `a2c.analysis.worker` for each set of switches, and return the results, which are of a `kind`."""
+    jobs = [_task_job(folder, task, kind, updates, off) for off in sets]
     if not all(job.is_done() for job in jobs):
         with request.view.part(part, len(jobs)) as view:
             run_jobs(jobs, workers=request.jobs, folder=folder, place=request.place, on_tick=view.at)
-    return [read_json(_output(folder, task, off)) for off in sets]
+    return [_result(kind, _output(folder, task, off)) for off in sets]
 
 
-def _task_job(folder: Path, task: str, off: tuple[str, ...], updates: int) -> Job:
+def _task_job(folder: Path, task: str, kind: Any, updates: int, off: tuple[str, ...]) -> Job:
     output = _output(folder, task, off)
     files = (str(folder / "config.yaml"), str(folder / "rollouts.npz"), str(output))
     return Job(
         name=output.stem,
         command=(*own_command("a2c.analysis.worker"), task, *files, str(updates), *off),
         log=folder / "logs" / f"{output.stem}.log",
-        is_done=lambda: read_json(output) is not None,
+        is_done=lambda: _result(kind, output) is not None,
         environment={"TF_CPP_MIN_LOG_LEVEL": "3", **sw.environment(off)},
     )
 
@@ -120,20 +110,23 @@ def _output(folder: Path, task: str, off: tuple[str, ...]) -> Path:
     return folder / "parts" / f"{task}-off-{int(bits, 2):04x}.json"
 
 
-def explain(run: Callable[[Sequence[tuple[str, ...]]], list[Any]], kind: type) -> Why:
-    """Search for the smallest set; `run` tries sets of switches, and its results are converted to `kind`."""
+def _result(kind: Any, file: Path) -> Any:
+    """What a task has written; None if that is missing, damaged or of another form."""
+    try:
+        return TypeAdapter(kind).validate_json(read_text(file))
+    except (OSError, ValueError):
+        return None
+
+
+def explain(run: Callable[[Sequence[tuple[str, ...]]], list[Any]]) -> Why:
+    """Search for the smallest set; `run` tries sets of switches."""
     seen: dict[tuple[str, ...], Tried] = {}
 
     def trial(sets: Sequence[frozenset[str]]) -> list[bool]:
         offs = [tuple(sorted(off)) for off in sets]
-        found = [Tried(off, _typed(kind, result)) for off, result in zip(offs, run(offs), strict=True)]
+        found = [Tried(off, outcome) for off, outcome in zip(offs, run(offs), strict=True)]
         seen.update({tried.off: tried for tried in found})
-        return [tried.complete for tried in found]
+        return [tried.outcome.complete for tried in found]
 
     smallest = sw.smallest_set(trial)
     return Why(tuple(seen.values()), None if smallest is None else tuple(sorted(smallest)))
-
-
-def _typed(kind: Any, values: Any) -> Any:
-    """Plain JSON values, converted back to the dataclass that was written."""
-    return TypeAdapter(kind).validate_python(values)

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from a2c.analysis.jobs import POLL_SECONDS, Job, Place, Process, end
+from a2c.analysis.jobs import MACHINE, POLL_SECONDS, Job, Place, Process, end
 from a2c.config import UserError
 from a2c.execution.machine import versions
 from a2c.messages import last_line
@@ -96,6 +96,11 @@ class RayCluster(Place):
             return self.ray.get(answer, timeout=EXAMINE_SECONDS)
         except self.ray.exceptions.RayError as error:
             return _words(error)
+
+
+def place_of(cluster: str | None) -> Place:
+    """The place that --cluster names: this machine by default."""
+    return MACHINE if cluster is None else RayCluster(cluster)
 
 
 class _Task:

@@ -99,7 +99,7 @@ def _say_why(why: Why) -> str:
     within = f" in {QUESTION_UPDATES if isinstance(tried, QuestionResult) else tried.updates} updates"
     if not why.smallest:
         return f"graph and eager agree as they are{within}; nothing has to be switched off."
-    sets = [trial.off for trial in why.trials if trial.complete and len(trial.off) == len(why.smallest)]
+    sets = [trial.off for trial in why.trials if trial.outcome.complete and len(trial.off) == len(why.smallest)]
     smaller = {1: "", 2: "; no single one does it"}.get(len(why.smallest), "; no smaller set that was tried does it")
     return f"graph and eager agree{within} with {', or with '.join(_list(off) for off in sets)}{smaller}."
 
@@ -222,8 +222,7 @@ def _times(ratio: float) -> str:
 
 
 def _difference(found: PairedComparison) -> str:
-    if found.estimate is None:
-        return "at an unknown return"
+    assert found.estimate is not None  # every difference has one
     return f"{found.estimate:+.2f} from its return ({_interval(found, '{:+.2f}'.format)})"
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 from rich.table import Table
 
+from a2c.analysis.ray_jobs import place_of
 from a2c.analysis.targets import ALGORITHMS, CONFIGURATIONS, RUNS, algorithm_of, kind_of
 from a2c.cli.console import cell, continuing, out, print_table, progress_view, say, warn, wide
 from a2c.cli.options import (
@@ -47,7 +48,6 @@ from a2c.cli.options import (
     mode_of,
     trust_named,
 )
-from a2c.cli.places import place_of
 from a2c.config import UserError, load_config
 from a2c.extensions import is_extension
 from a2c.messages import counted, interval, number
@@ -291,7 +291,7 @@ def _print_evaluations(results: list[EvalResult]) -> None:
         table.add_row(
             cell(result.checkpoint),
             cell(result.env),
-            f"{result.protocol.get('name', 'its own')}, {result.policy}",
+            cell(f"{result.protocol.get('name', 'its own')}, {result.policy}"),
             f"{result.env_steps:,}",
             str(result.episodes),
             number(result.mean),
@@ -320,7 +320,7 @@ def print_evaluation(result: EvalResult) -> None:
         table.add_row("human-normalised", f"{result.human_normalized:.3f} (0 = random play, 1 = human)")
     for reference in result.published:
         table.add_row("published", f"{reference['score']:g} ({_cited(reference)})")
-    table.add_row("policy", f"{result.policy}, seed {result.seed}, after {result.env_steps:,} training steps")
+    table.add_row("policy", cell(f"{result.policy}, seed {result.seed}, after {result.env_steps:,} training steps"))
     for name, value in result.protocol.items():
         table.add_row("protocol" if name == "name" else cell(name.replace("_", " ")), cell(str(value)))
     out.print(table)

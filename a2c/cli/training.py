@@ -14,6 +14,7 @@ import typer
 from rich.table import Table
 
 from a2c.algorithms.sections import DEFAULT, STRONGEST
+from a2c.analysis.ray_jobs import place_of
 from a2c.cli.console import continuing, drop_output, out, say, warn
 from a2c.cli.judging import print_evaluation
 from a2c.cli.options import (
@@ -44,7 +45,6 @@ from a2c.cli.options import (
     mode_of,
     trust_named,
 )
-from a2c.cli.places import place_of
 from a2c.config import Config, UserError, changed, cut, env_slug, load_config, typed
 from a2c.games import atari_game
 from a2c.messages import number
@@ -93,7 +93,7 @@ def train(
         "runtime.strategy": strategy,
         "optimizer.on_nan": on_nan,
     }
-    tell = _nothing if quiet else say
+    tell = (lambda text: None) if quiet else say
     begun = run_dir if resume and run_dir is not None and any(run_dir.glob("checkpoints/*.npz")) else None
     named = bool(config or env or algorithm or model or wrapper or set_)
     if begun is not None and named and not (config or env or _sets("env.id", set_)):
@@ -110,7 +110,8 @@ def train(
     if settings.runtime.strategy != "multiworker":  # else only the chief needs them
         import_module("a2c.run.follower").check_installed(settings)
     if seeds is not None:
-        _check_single(init_from, stop_at)
+        if init_from is not None or stop_at is not None:
+            raise UserError("--init-from and --stop-at are for a single run; leave --seeds or them out.")
         _train_seeds(settings, seeds, run_dir, jobs, cluster, quiet=quiet)
         return
     if jobs is not None or cluster is not None:
@@ -199,15 +200,6 @@ def _start(
     headline = f"{config.env.id} with the recipe {source!r}, seed {config.seed}, in {folder}"
     headline += "" if init_from is None else f", with the network of {init_from}"
     _run(config, folder, headline, stop_at=stop_at, init_from=init_from, quiet=quiet)
-
-
-def _check_single(*options: Any) -> None:
-    if any(option is not None for option in options):
-        raise UserError("--init-from and --stop-at are for a single run; leave --seeds or them out.")
-
-
-def _nothing(text: str) -> None:
-    """Say nothing."""
 
 
 def _run(config: Config, run_dir: Path, headline: str, *, stop_at: float | None, quiet: bool, **how: Any) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from a2c.analysis.ray_jobs import place_of
 from a2c.cli.console import continuing, out, print_table, say
 from a2c.cli.options import (
     AlgorithmOption,
@@ -21,7 +22,6 @@ from a2c.cli.options import (
     check_env,
     duration,
 )
-from a2c.cli.places import place_of
 from a2c.config import Config, changed, load_config
 from a2c.quiet import fast
 

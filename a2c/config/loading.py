@@ -6,7 +6,7 @@ Later sources win: the default in `schema`, the preset or file, the command line
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
@@ -20,7 +20,7 @@ from a2c.algorithms.sections import DEFAULT, SECTIONS, section_named
 from a2c.config.schema import Config, EnvConfig, all_keys, sections
 from a2c.config.sources import read_source
 from a2c.config.yaml_loader import load_yaml
-from a2c.extensions import check_trusted, described, is_extension, trust, wrapper_names
+from a2c.extensions import as_user_error, check_trusted, is_extension, trust, wrapper_names
 from a2c.games import gymnasium_id
 from a2c.messages import LIST_KEYS, MOST_MISTAKES, allowed, cut, joined, nearest, shown
 from a2c.types import Section, UserError
@@ -127,14 +127,12 @@ def build_config(values: Any, *, where: str) -> Config:
     """Validate a nested mapping into a Config; one UserError names all mistakes, up to MOST_MISTAKES."""
     kind = _algorithm(values, where)
     name = kind.model_fields["name"].default
-    try:
-        return Config.model_validate(values)
-    except ValidationError as error:
-        raise UserError(f"{where}: {_explain(error, values, kind)}") from None
-    except Exception as error:
-        if not is_extension(name):
-            raise
-        raise UserError(f"{name}: its Section cannot check the settings: {described(error)}.") from error
+    failure = f"{name}: its Section cannot check the settings"
+    with as_user_error(failure) if is_extension(name) else nullcontext():
+        try:
+            return Config.model_validate(values)
+        except ValidationError as error:
+            raise UserError(f"{where}: {_explain(error, values, kind)}") from None
 
 
 def changed(config: Config, changes: dict[str, Any]) -> Config:

@@ -57,6 +57,9 @@ class Replay:
 
     Attributes:
         total: rows added so far; they are numbered from 0.
+
+    Raises:
+        UserError: if it does not fit the machine's memory.
     """
 
     def __init__(
@@ -67,7 +70,9 @@ class Replay:
         self.total = 0
         self.shape, self.dtype = tuple(space.shape), np.dtype(space.dtype)
         frame = self.shape if stack == 1 else self.shape[:-1]
-        ring = self.slots, _ = slots_of(capacity, n_step, stack, num_envs), num_envs
+        self.slots = self.rows + stack - 1 + n_step  # older screens and later steps are kept too
+        check_replay_memory(capacity, self.slots * num_envs, space, stack)
+        ring = self.slots, num_envs
         self.frames = np.zeros((*ring, *frame), self.dtype)  # row t: the newest screen of obs_t, or all of it
         self.ages = np.zeros(ring, np.uint8)  # steps since the episode's first observation, at most stack - 1
         self.actions = np.zeros(ring, np.int32)
@@ -99,14 +104,9 @@ class Replay:
             self._weigh(fresh, self._highest)
 
     @property
-    def ready(self) -> int:
-        """Rows that can be sampled: all their n steps are there."""
-        return max(0, min(self.total - self.n_step + 1, self.rows))
-
-    @property
     def size(self) -> int:
-        """Transitions that can be sampled."""
-        return self.ready * self.num_envs
+        """Transitions that can be sampled: all their n steps are there."""
+        return max(0, min(self.total - self.n_step + 1, self.rows)) * self.num_envs
 
     @property
     def oldest(self) -> int:
@@ -275,23 +275,12 @@ def _fitting(name: str, array: np.ndarray, like: np.ndarray) -> np.ndarray:
     return array
 
 
-def slots_of(capacity: int, n_step: int, stack: int, num_envs: int) -> int:
-    """Rows of a ring from which `capacity // num_envs` can be sampled: older screens and later steps are kept too."""
-    return capacity // num_envs + stack - 1 + n_step
-
-
 def stack_of(config: EnvConfig) -> int:
     """The screens of an observation that are stored one by one; 1: an observation is stored whole."""
     return config.frame_stack if atari_game(config.id) else 1
 
 
 def replay_of(config: EnvConfig, space: Any, *, capacity: int, n_step: int = 1, alpha: float | None = None) -> Replay:
-    """An empty replay for the environments of a run; the other arguments are those of `Replay`.
-
-    Raises:
-        UserError: if it does not fit the machine's memory.
-    """
+    """An empty replay for the environments of a run; the other arguments, and errors, are those of `Replay`."""
     stack = stack_of(config)
-    slots = slots_of(capacity, n_step, stack, config.num_envs)
-    check_replay_memory(capacity, slots * config.num_envs, space, stack)
     return Replay(space, capacity=capacity, num_envs=config.num_envs, n_step=n_step, stack=stack, alpha=alpha)

@@ -24,65 +24,49 @@ class Catch(gym.Env[np.ndarray, np.int64]):
     is +1 for a caught ball, -1 for a missed one, else 0.
 
     Args:
-        grid: rows and columns.
         screen_size: pixels of each side; pixels left over by whole cells stay black.
-        balls: in one episode.
         render_mode: rgb_array or None.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 8}  # noqa: RUF012 (as Gymnasium declares it)
     COLOURS = ((16, 20, 26), (240, 160, 48), (120, 190, 240))  # background, ball, paddle
+    GRID = 12  # rows and columns
 
-    def __init__(
-        self, *, grid: int = 12, screen_size: int = 84, balls: int = 1, render_mode: str | None = None
-    ) -> None:
-        if not 2 <= grid <= screen_size or balls < 1:
-            raise ValueError(f"Catch needs 2 <= grid <= screen_size and balls >= 1, not {grid}, {screen_size}, {balls}")
-        self.grid = grid
-        self.balls = balls
+    def __init__(self, *, screen_size: int = 84, render_mode: str | None = None) -> None:
         self.render_mode = render_mode
         self.observation_space = Box(0, 255, (screen_size, screen_size, 1), np.uint8)
         self.action_space = Discrete(3)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
-        """Put the paddle in the middle and drop the first ball."""
+        """Put the paddle in the middle and drop a ball."""
         super().reset(seed=seed)
-        self._paddle = self.grid // 2
-        self._balls_left = self.balls
-        self._drop()
+        self._paddle = self.GRID // 2
+        self._row, self._column = 0, int(self.np_random.integers(self.GRID))
         return self._draw(), {}
 
     def step(self, action: np.int64) -> Step:
         """Move the paddle by action - 1; the ball falls."""
-        self._paddle = min(max(self._paddle + int(action) - 1, 0), self.grid - 1)
+        self._paddle = min(max(self._paddle + int(action) - 1, 0), self.GRID - 1)
         self._row += 1
-        if self._row < self.grid - 1:
+        if self._row < self.GRID - 1:
             return self._draw(), 0.0, False, False, {}
-        reward = 1.0 if self._column == self._paddle else -1.0
-        self._balls_left -= 1
-        terminated = self._balls_left == 0
-        if not terminated:
-            self._drop()
-        return self._draw(), reward, terminated, False, {}
+        return self._draw(), 1.0 if self._column == self._paddle else -1.0, True, False, {}
 
     def render(self) -> np.ndarray:
-        """A colour version [16 x grid, 16 x grid, 3] uint8 of the grey image of `_draw`."""
-        cells = np.full((self.grid, self.grid, 3), self.COLOURS[0], np.uint8)
+        """A colour version [192, 192, 3] uint8 of the grey image of `_draw`."""
+        cells = np.full((self.GRID, self.GRID, 3), self.COLOURS[0], np.uint8)
         cells[self._row, self._column] = self.COLOURS[1]
-        cells[self.grid - 1, self._paddle] = self.COLOURS[2]
+        cells[self.GRID - 1, self._paddle] = self.COLOURS[2]
         return cells.repeat(16, axis=0).repeat(16, axis=1)
 
     def get_action_meanings(self) -> list[str]:
         """The names of the actions, as in ALE."""
         return ["LEFT", "STAY", "RIGHT"]
 
-    def _drop(self) -> None:
-        self._row, self._column = 0, int(self.np_random.integers(self.grid))
-
     def _draw(self) -> np.ndarray:
         image = np.zeros(self.observation_space.shape or (), np.uint8)
-        cell = image.shape[0] // self.grid
-        for row, column in ((self._row, self._column), (self.grid - 1, self._paddle)):
+        cell = image.shape[0] // self.GRID
+        for row, column in ((self._row, self._column), (self.GRID - 1, self._paddle)):
             image[row * cell : (row + 1) * cell, column * cell : (column + 1) * cell] = 255
         return image
 
@@ -119,18 +103,15 @@ class Chain(gym.Env[np.ndarray, np.int64]):
 
     Left (0) goes back to the first state and pays 0.1; right (1) goes to the next state. In the last state, right
     stays there and pays 1. Episodes are only ever truncated: an agent that treats this as termination undervalues the
-    large reward.
-
-    Args:
-        length: number of states; the observation is the state, one-hot [length] float32.
+    large reward. The observation is the state, one-hot [LENGTH] float32.
     """
 
-    def __init__(self, *, length: int = 6) -> None:
-        if length < 2:
-            raise ValueError(f"Chain needs length >= 2, not {length}")
-        self.observation_space = Box(0.0, 1.0, (length,), np.float32)
+    LENGTH = 6  # states
+
+    def __init__(self) -> None:
+        self.observation_space = Box(0.0, 1.0, (self.LENGTH,), np.float32)
         self.action_space = Discrete(2)
-        self._one_hot = np.eye(length, dtype=np.float32)
+        self._one_hot = np.eye(self.LENGTH, dtype=np.float32)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
         """Go to the first state."""
@@ -140,7 +121,7 @@ class Chain(gym.Env[np.ndarray, np.int64]):
 
     def step(self, action: np.int64) -> Step:
         """Go left or right."""
-        last = len(self._one_hot) - 1
+        last = self.LENGTH - 1
         if action == 0:
             reward, self._state = 0.1, 0
         else:

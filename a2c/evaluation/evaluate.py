@@ -253,7 +253,7 @@ def _result(
         median=float(np.median(scores)),
         minimum=float(scores.min()),
         maximum=float(scores.max()),
-        published=_published(config, policy),
+        published=references(published_a2c(game), protocol_name(config.env), policy) if game else (),
         human_normalized=human_normalized(game, float(scores.mean())) if game else None,
         returns=tuple(episode.episode_return for episode in episodes),
         lengths=tuple(episode.length for episode in episodes),
@@ -261,14 +261,6 @@ def _result(
         protocol=_protocol(config, n, is_atari=game is not None),
         versions=versions(),
     )
-
-
-def _published(config: Config, policy: str) -> tuple[dict[str, Any], ...]:
-    game = atari_game(config.env.id)
-    if game is None:
-        return ()
-    found = references(published_a2c(game), protocol_name(config.env), policy)
-    return tuple({"score": reference.score, **reference.source._asdict()} for reference in found)
 
 
 def _protocol(config: Config, episodes: int, *, is_atari: bool) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -49,13 +49,6 @@ PUBLISHED: Mapping[str, Source] = {
 }
 
 
-class Reference(NamedTuple):
-    """A published score to compare with one of ours, of the same protocol."""
-
-    score: float
-    source: Source
-
-
 def protocol_name(env: EnvConfig) -> str | None:
     """The name of the protocol that an Atari environment follows, or None if it follows none."""
     if env.frame_skip != 4 or env.wrappers:
@@ -78,8 +71,8 @@ def wrappers(env: EnvConfig) -> dict[str, str]:
     return {"wrappers": f"{listed}; the score is of the rewards inside them"}
 
 
-def references(scores: Mapping[str, float], protocol: str | None, policy: str) -> tuple[Reference, ...]:
-    """The published scores comparable with ours: those of the same protocol and policy.
+def references(scores: Mapping[str, float], protocol: str | None, policy: str) -> tuple[dict[str, Any], ...]:
+    """The published scores comparable with ours, with their `Source`: those of the same protocol and policy.
 
     Args:
         scores: of one game, by the columns of `PUBLISHED`.
@@ -88,7 +81,9 @@ def references(scores: Mapping[str, float], protocol: str | None, policy: str) -
     """
     named = ((PUBLISHED[column], score) for column, score in scores.items())
     return tuple(
-        Reference(score, source) for source, score in named if source.protocol == protocol and policy == "sampled"
+        {"score": score, **source._asdict()}
+        for source, score in named
+        if source.protocol == protocol and policy == "sampled"
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,18 +43,6 @@ NUM_ENVS, STEPS = 4, 31  # of the games that give the 128 observations to compar
 
 Outputs = tuple[np.ndarray, np.ndarray]  # probabilities or Q-values [N, A], values [N]
 Network = Callable[[np.ndarray], Outputs]
-
-
-@dataclass(frozen=True)
-class Check:
-    """The differences between a reloaded file and its source."""
-
-    file: str
-    compared_with: str
-    observations: int
-    actions: float  # largest difference in what is told of them, relative to max(1, |number|)
-    value: float  # the same, in the value
-    tolerance: float
 
 
 class Bundle(NamedTuple):
@@ -113,9 +101,7 @@ def export(
     try:
         with new_folder(out) as folder:
             checks = _write_networks(saved, policy, envs, observations, wanted, folder)
-            card = make_card(
-                saved, folder, envs.observation_space, envs.num_actions, [asdict(c) for c in checks], policy.shows
-            )
+            card = make_card(saved, folder, envs.observation_space, envs.num_actions, checks, policy.shows)
             write_atomically(folder / "card.json", json.dumps(card, indent=2) + "\n")
             write_atomically(folder / "card.md", markdown(card))
     except UnicodeEncodeError:
@@ -188,7 +174,7 @@ def _to_play(config: Config) -> Config:
 
 def _write_networks(
     saved: Saved, policy: Policy, envs: VecEnv, observations: np.ndarray, formats: Sequence[str], folder: Path
-) -> list[Check]:
+) -> list[dict[str, Any]]:
     """Write each format, load it again, and compare."""
     precision = saved.config.runtime.precision
     truth = "the agent", _by_policy(policy), TOLERANCES[precision]
@@ -213,8 +199,8 @@ def _write_networks(
 
 def _check(
     file: str, network: Network, compared_with: str, truth: Network, tolerance: float, observations: np.ndarray
-) -> Check:
-    """Compare two networks on all observations at once, and on the first alone.
+) -> dict[str, Any]:
+    """Compare two networks on all observations at once, and on the first alone: the largest relative differences.
 
     Raises:
         CrashError: if they differ by more than the tolerance.
@@ -227,7 +213,8 @@ def _check(
             f"actions and {value:.2g} in value, and {tolerance:g} is allowed: nothing was written; another "
             "format may do, and `a2c doctor` says what is wrong here."
         )
-    return Check(file, compared_with, len(observations), actions, value, tolerance)
+    of = {"file": file, "compared_with": compared_with, "observations": len(observations)}
+    return {**of, "actions": actions, "value": value, "tolerance": tolerance}
 
 
 def _differences(found: Outputs, wanted: Outputs) -> tuple[float, float]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import UserDict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -78,20 +79,11 @@ class StopAt(Callback):
         return f"--stop-at {self.score:g}"
 
 
-class _Read(Mapping[str, float]):
+class _Read(UserDict[str, Any]):
     """Scalar tensors as numbers, each read back when a callback asks for it."""
 
-    def __init__(self, tensors: Mapping[str, Any]) -> None:
-        self._tensors = tensors
-
     def __getitem__(self, name: str) -> float:
-        return float(self._tensors[name])
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tensors)
-
-    def __len__(self) -> int:
-        return len(self._tensors)
+        return float(self.data[name])
 
 
 class Callbacks:

@@ -70,6 +70,7 @@ class PlainProgress(Progress):
             f"return {number(record.episode_return_mean, '.2f'):>7}  "
             f"{record.steps_per_second:5,.0f} steps/s  eta {_eta(record, self.total)}  "
             + "  ".join(f"{metric.name} {_value(record, metric)}" for metric in self.metrics[:3]),
+            markup=False,
             highlight=False,
             soft_wrap=True,
         )

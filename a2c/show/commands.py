@@ -6,7 +6,7 @@ import shlex
 from typing import Any
 
 from a2c.algorithms.sections import DEFAULT
-from a2c.config import Config, dotted, dump_config, preset_config, preset_names
+from a2c.config import Config, dotted, dump_config, preset_config, preset_names, typed
 from a2c.config.explain import as_yaml
 from a2c.extensions import naming
 from a2c.show.runs import RunRecord
@@ -38,18 +38,18 @@ def train_command(config: Config) -> str:
 
 def eval_command(run: RunRecord) -> str:
     """The command that replays the games of the last evaluation, or plays any if there was none."""
-    words = ["a2c", "eval", str(run.path), *_naming(run)]
+    words = _naming(run)
     if run.evaluations:
         last = run.evaluations[-1]
         words += ["--episodes", str(last.episodes)] if last.episodes else []
         words += ["--greedy" if last.policy == "greedy" else "--sample"]
         words += ["--seed", str(last.seed)] if last.seed is not None else []
-    return shlex.join(words)
+    return " ".join(["a2c", "eval", typed(run.path), *map(shlex.quote, words)])
 
 
 def watch_command(run: RunRecord) -> str:
     """The command that makes a video of a run."""
-    return shlex.join(["a2c", "watch", str(run.path), *_naming(run)])
+    return " ".join(["a2c", "watch", typed(run.path), *map(shlex.quote, _naming(run))])
 
 
 def _naming(run: RunRecord) -> list[str]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from io import BytesIO
 from typing import Any
 
@@ -95,13 +94,7 @@ def render(figure: Figure, form: str, *, fitted: bool = False) -> bytes:
     """
     file = BytesIO()
     metadata = {"Date": None} if form == "svg" else None
-    with _quiet_about_glyphs(), mpl.rc_context({"svg.hashsalt": "a2c"}):
+    with warnings.catch_warnings(), mpl.rc_context({"svg.hashsalt": "a2c"}):
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # of a folder's name: a box is drawn instead
         figure.savefig(file, format=form, dpi=130, metadata=metadata, bbox_inches="tight" if fitted else None)
     return file.getvalue()
-
-
-@contextmanager
-def _quiet_about_glyphs() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing")  # of a folder's name: a box is drawn instead
-        yield

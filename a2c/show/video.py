@@ -132,4 +132,7 @@ def _told(what: str | Path) -> Iterator[None]:
 def _ffmpeg(*arguments: str) -> list[str]:
     from imageio_ffmpeg import get_ffmpeg_exe  # only a video needs it
 
-    return [get_ffmpeg_exe(), "-y", "-v", "error", *arguments]
+    try:
+        return [get_ffmpeg_exe(), "-y", "-v", "error", *arguments]
+    except RuntimeError:
+        raise UserError("No ffmpeg is found, which encodes videos; install it, or watch with --terminal.") from None

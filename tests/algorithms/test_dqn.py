@@ -13,7 +13,7 @@ from a2c.algorithms.algorithm import build_algorithm
 from a2c.algorithms.dqn import DQN
 from a2c.algorithms.losses import duelling_q_values, huber_loss
 from a2c.algorithms.off_policy import n_step_targets, total_gradient_steps, transitions
-from a2c.algorithms.policy import QPolicy, draw_epsilon_greedily, network
+from a2c.algorithms.policy import QPolicy, draw_epsilon_greedily
 from a2c.algorithms.sections import DQNSection
 from a2c.analysis import numerics
 from a2c.config import Config, UserError, load_config
@@ -123,7 +123,7 @@ def test_a_network_may_have_other_outputs_than_actions(tmp_path, monkeypatch):
             return tf.reduce_sum(tf.reshape(model(observations)[0], (-1, model.output_shape[0][-1] // 2, 2)), axis=-1)
 
     def build_policy(config: Config, space: Any, num_actions: int, *_: Any) -> QPolicy:
-        return Halves(network(config, space, 2 * num_actions), duelling=False, mode="graph", final_epsilon=0.0)
+        return Halves(config, space, 2 * num_actions)
 
     monkeypatch.setattr(DQN, "build_policy", staticmethod(build_policy))
     monkeypatch.setattr(DQNSection, "outputs", lambda self, num_actions: 2 * num_actions)

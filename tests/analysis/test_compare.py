@@ -55,10 +55,11 @@ def test_where_and_growth_are_found_in_recorded_updates_and_a_damaged_part_is_ma
     assert not any(group.max_abs for update in found.growth["exact"] for group in update.values())
     assert found.why is found.convergence is None
     (part,) = (name for name in request.place.names if name.endswith("-off-0000") and name.startswith("where"))
-    (tmp_path / f"out/parts/{part}.json").write_text('{"update": nu')
-    request.place.names.clear()
-    assert compare_modes(request, ["where"]).where == found.where
-    assert request.place.names == [part]
+    for damaged in ('{"update": nu', "[]"):
+        (tmp_path / f"out/parts/{part}.json").write_text(damaged)
+        request.place.names.clear()
+        assert compare_modes(request, ["where"]).where == found.where
+        assert request.place.names == [part]
 
 
 @pytest.mark.integration

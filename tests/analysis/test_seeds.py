@@ -25,6 +25,7 @@ def a2c(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "a2c", *words], capture_output=True, text=True, cwd=cwd, timeout=300)
 
 
+@pytest.mark.integration
 def test_each_seed_is_trained_as_alone_and_what_is_finished_is_not_trained_again(tmp_path):
     config = small_config(env={"id": "Catch"}, logging={"trackers": []})
     place, folder = InProcess(), tmp_path / "all"

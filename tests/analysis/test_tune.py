@@ -136,6 +136,18 @@ def test_a_search_names_no_winner_before_it_is_judged_on_new_seeds(files, run_cl
 
 
 @pytest.mark.integration
+def test_a_search_whose_judges_end_no_training_game_says_so_and_keeps_its_best_trial(files, run_cli):
+    """32 environments of Chain, whose games last 32 steps, make 16 steps each; trials are scored by evaluations."""
+    short = TINY | {"env": {"id": "Chain", "num_envs": 32}, "model": {"name": "mlp"}, "total_env_steps": 512}
+    (files / "tiny.yaml").write_text(yaml.safe_dump(short))
+    scored = ["--set", "evaluation.every_env_steps=256", "--set", "evaluation.episodes=2"]
+    told = run_cli(*words("--trials", "6", "--jobs", "2", "--judge-seeds", "1", *scored), cwd=files)
+    assert (told.returncode, told.stderr) == (0, "")
+    assert re.search(r"^Trial \d is not shown to be better than the default: No game has ended in ", told.stdout, re.M)
+    assert (files / "out/best.yaml").exists() and (files / "out/report").is_dir()
+
+
+@pytest.mark.integration
 def test_a_search_that_is_killed_twice_loses_nothing(files):
     command = [sys.executable, "-m", "a2c", *words("--trials", "3", "--jobs", "2", "--judge-seeds", "0")]
     command += ["--steps", "16000", "--set", "logging.every_updates=5"]

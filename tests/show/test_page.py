@@ -17,7 +17,7 @@ from run_folders import evaluation, make_run
 from a2c.algorithms.sections import DEFAULT, DQNSection
 from a2c.config import dotted, dump_config, load_config, preset_names
 from a2c.run.training import train
-from a2c.show.commands import eval_command, train_command
+from a2c.show.commands import eval_command, train_command, watch_command
 from a2c.show.page import LARGEST_VIDEO, MOST_ROWS, make_page, write_page
 from a2c.show.runs import MOST_SETTINGS, read_runs
 
@@ -237,6 +237,13 @@ def test_the_games_of_the_last_evaluation_are_played_again(tmp_path):
     run = make_run(tmp_path / "a run", RISE, evaluations=[evaluation(1, 1.0), evaluation(2, 1.0, policy="greedy")])
     (read,) = read_runs([run])
     assert eval_command(read) == f"a2c eval '{run}' --episodes 20 --greedy --seed 3"
+
+
+def test_a_command_takes_no_folder_for_an_option(tmp_path, monkeypatch):
+    make_run(tmp_path / "-x", RISE)
+    monkeypatch.chdir(tmp_path)
+    (read,) = read_runs([Path("-x")])
+    assert (eval_command(read), watch_command(read)) == ("a2c eval ./-x", "a2c watch ./-x")
 
 
 # --- nothing from outside ---------------------------------------------------------------------------------------------

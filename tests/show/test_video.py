@@ -96,6 +96,13 @@ def test_an_encoder_that_fails_is_told_and_leaves_nothing(tmp_path, monkeypatch,
     assert list(folder.iterdir()) == []
 
 
+def test_a_machine_without_an_encoder_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr("imageio_ffmpeg._utils._get_ffmpeg_exe", lambda: None)  # as if the wheel had none
+    with pytest.raises(UserError, match=r"^No ffmpeg is found"), encoding([tmp_path / "v.mp4"], 60):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_folder_that_is_none_is_told(tmp_path):
     with pytest.raises(UserError, match="cannot be written"), encoding([tmp_path / "no" / "v.mp4"], 60):
         pass

@@ -154,6 +154,7 @@ def test_the_picture_says_what_the_value_estimates(env, algorithm, rewards, note
     assert value_meaning(config) == (f"the sum of {rewards},", f"discounted by 0.99 a step; {note}")
 
 
+@pytest.mark.integration
 def test_an_atari_game_has_every_frame_of_the_emulator_in_colour(tmp_path, short_pong, monkeypatch):
     """Pong's own screen, two of whose colours are no grey, at 60 frames a second; the same command, the same file."""
     video, about = tmp_path / "a.mp4", tmp_path / "a.json"
