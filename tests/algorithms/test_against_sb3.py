@@ -1,6 +1,7 @@
 """Whole updates: A2C and PPO against Stable-Baselines3's `collect_rollouts` and `train`, DQN against its `train`.
 
-`pip install stable-baselines3`, then `pytest -m slow -n 0 tests/algorithms/test_against_sb3.py`.
+`pip install stable-baselines3 && pip uninstall triton` (its LLVM and TensorFlow's end the process), then
+`pytest -m slow -n 0 tests/algorithms/test_against_sb3.py`.
 """
 
 from itertools import pairwise

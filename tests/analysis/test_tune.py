@@ -140,6 +140,7 @@ def test_a_search_whose_judges_end_no_training_game_says_so_and_keeps_its_best_t
     """32 environments of Chain, whose games last 32 steps, make 16 steps each; trials are scored by evaluations."""
     short = TINY | {"env": {"id": "Chain", "num_envs": 32}, "model": {"name": "mlp"}, "total_env_steps": 512}
     (files / "tiny.yaml").write_text(yaml.safe_dump(short))
+    (files / "space.yaml").write_text("optimizer.learning_rate: {low: 1.0e-4, high: 1.0, log: true}")
     scored = ["--set", "evaluation.every_env_steps=256", "--set", "evaluation.episodes=2"]
     told = run_cli(*words("--trials", "6", "--jobs", "2", "--judge-seeds", "1", *scored), cwd=files)
     assert (told.returncode, told.stderr) == (0, "")
