@@ -4,12 +4,16 @@ import io
 import json
 import os
 from pathlib import Path
+from typing import Any
 
+import keras
 import numpy as np
 import pytest
 from conftest import PONG_RUN, small_config
 
+from a2c.algorithms.a2c import A2C
 from a2c.algorithms.algorithm import build_algorithm
+from a2c.algorithms.sections import A2CSection
 from a2c.config import Config, UserError, load_config
 from a2c.data.collector import build_collector
 from a2c.envs import make_vec_env
@@ -238,6 +242,31 @@ def test_every_array_that_an_algorithm_of_ours_has_must_be_finite(tmp_path, grou
     saved = read_checkpoint(source)
     with pytest.raises(UserError, match=f"The {group} of .* not finite"):
         fresh(saved.config, tmp_path).restore(saved)
+
+
+class Record(A2C):
+    """Remembers its best return, which is -inf at first."""
+
+    class Section(A2CSection):
+        TITLE = "A2C with a record"
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.best = keras.Variable(-np.inf, trainable=False, name="best", dtype="float32")
+        self.variables["record"] = [self.best]
+
+
+def test_an_array_of_ones_own_may_be_infinite_but_no_weight(tmp_path):
+    first = small_config(total_env_steps=32)
+    train(first, tmp_path, algorithm=Record)
+    longer = first.model_copy(update={"total_env_steps": 64})
+    assert train(longer, tmp_path, algorithm=Record, resume=True).counters.env_steps == 64
+    source = step_files(tmp_path / "checkpoints")[-1]
+    arrays, _ = read_archive(source)
+    assert np.isinf(arrays["record/000-best"])
+    write_archive(source, {**arrays, (key := "model/000-kernel"): np.full_like(arrays[key], np.nan)})
+    with pytest.raises(UserError, match=r"The model of .* not finite"):
+        train(longer.model_copy(update={"total_env_steps": 96}), tmp_path, algorithm=Record, resume=True)
 
 
 def test_counters_leave_room_for_what_is_added_to_them(trained, tmp_path):

@@ -179,10 +179,10 @@ class QPolicy(Policy):
     V the second; if not, Q is the first.
 
     Args:
-        config: of the run, whose algorithm is a `DQNSection`.
+        config: of the run, whose algorithm has the `duelling` and `final_epsilon` of `DQNSection`.
         space: of observations.
         num_actions: A.
-        replicas: of the run, which has one.
+        replicas: of the run; DQN has only one.
 
     Attributes:
         epsilon: in training, a variable.

@@ -128,7 +128,7 @@ def converge(
 
     Raises:
         NoReturnError: if no game has ended in a run.
-        UserError: if two arms have no game or no seed in common.
+        UserError: if a run has no curve, or two arms have no game or no seed in common.
     """
     lines = {run: _lines(run.folder, warn) for run in runs}
     budget = min(entries[-1]["env_steps"] for entries in lines.values())
@@ -189,7 +189,7 @@ def _lines(folder: Path, warn: Callable[[str], None] = lambda text: None) -> lis
         if _has_needed(line)
     ]
     if not lines:
-        raise NoReturnError(
+        raise UserError(
             f"No game has ended in {folder}, which has no whole line of metrics: its run has just begun, or its log "
             "was not kept."
         )
@@ -204,7 +204,7 @@ def _plain(line: dict[str, Any]) -> dict[str, Any]:
 
 
 def _has_needed(line: dict[str, Any]) -> bool:
-    """Whether a line has all that is compared, as finite numbers, with a step at least and seconds above 0.
+    """Whether a line has all that is compared, as finite numbers, with at least one step, and seconds above 0.
 
     Before the first game the return may be null.
     """
@@ -232,9 +232,7 @@ def _spaced(lines: list[dict[str, Any]], spacing: Fraction) -> Iterator[dict[str
 def _result(run: ArmRun, lines: list[dict[str, Any]], threshold: float | None, spacing: Fraction) -> RunResult:
     curve = [line for line in lines if line["episode_return_mean"] is not None]
     if not curve:
-        raise NoReturnError(
-            f"{run.folder} has no return in the steps that all runs have; train the shorter ones longer."
-        )
+        raise UserError(f"{run.folder} has no return in the steps that all runs have; train the shorter ones longer.")
     reached = next((line for line in _spaced(curve, spacing) if _reaches(line, threshold)), None)
     return RunResult(
         arm=run.arm,

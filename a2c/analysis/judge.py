@@ -66,8 +66,9 @@ def judge(found: Found, options: Search, *, seeds: int, command: str) -> Judgeme
     )
     try:
         comparison = _compare([Arm("default", found.config), Arm(name, config)], request, options.tell)
-    except NoReturnError as error:
-        return Judgement(best, f"{_unshown(name)}: {error}")
+    except NoReturnError:
+        ended = f"no training game of a judging run ended in {found.config.total_env_steps:,} steps"
+        return Judgement(best, f"{_unshown(name)}: {ended}; give --steps more.")
     write_report(comparison, command)
     assert comparison.convergence is not None
     (contrast,) = comparison.convergence.contrasts

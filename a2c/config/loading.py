@@ -132,7 +132,8 @@ def build_config(values: Any, *, where: str) -> Config:
         try:
             return Config.model_validate(values)
         except ValidationError as error:
-            raise UserError(f"{where}: {_explain(error, values, kind)}") from None
+            mistakes = error
+    raise UserError(f"{where}: {_explain(mistakes, values, kind)}")
 
 
 def changed(config: Config, changes: dict[str, Any]) -> Config:

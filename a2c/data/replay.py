@@ -186,7 +186,7 @@ class Replay:
     # --- sampling -----------------------------------------------------------------------------------------------------
 
     def sample(self, number: int, rng: np.random.Generator) -> Samples:
-        """Draw `number` transitions; there must be one that is ready."""
+        """Draw `number` transitions; `size` must be above 0."""
         rows, envs, probabilities = self._draw(number, rng)
         window = self._places(rows + np.arange(self.n_step)[:, None], envs)
         facts = {name: getattr(self, name).reshape(-1)[window] for name in FACTS}

@@ -200,7 +200,7 @@ def _write_networks(
 def _check(
     file: str, network: Network, compared_with: str, truth: Network, tolerance: float, observations: np.ndarray
 ) -> dict[str, Any]:
-    """Compare two networks on all observations at once, and on the first alone: the largest relative differences.
+    """Compare two networks on all observations at once, and on the first alone; see `_differences`.
 
     Raises:
         CrashError: if they differ by more than the tolerance.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import UserDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -79,11 +78,20 @@ class StopAt(Callback):
         return f"--stop-at {self.score:g}"
 
 
-class _Read(UserDict[str, Any]):
+class _Read(Mapping[str, float]):
     """Scalar tensors as numbers, each read back when a callback asks for it."""
 
+    def __init__(self, tensors: Mapping[str, Any]) -> None:
+        self._tensors = tensors
+
     def __getitem__(self, name: str) -> float:
-        return float(self.data[name])
+        return float(self._tensors[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
 
 
 class Callbacks:

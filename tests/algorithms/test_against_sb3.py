@@ -1,6 +1,6 @@
 """Whole updates: A2C and PPO against Stable-Baselines3's `collect_rollouts` and `train`, DQN against its `train`.
 
-`pip install stable-baselines3 && pip uninstall triton` (its LLVM and TensorFlow's end the process), then
+`pip install stable-baselines3 && pip uninstall -y triton` (its LLVM beside TensorFlow's crashes the process), then
 `pytest -m slow -n 0 tests/algorithms/test_against_sb3.py`.
 """
 

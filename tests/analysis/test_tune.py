@@ -144,7 +144,8 @@ def test_a_search_whose_judges_end_no_training_game_says_so_and_keeps_its_best_t
     scored = ["--set", "evaluation.every_env_steps=256", "--set", "evaluation.episodes=2"]
     told = run_cli(*words("--trials", "6", "--jobs", "2", "--judge-seeds", "1", *scored), cwd=files)
     assert (told.returncode, told.stderr) == (0, "")
-    assert re.search(r"^Trial \d is not shown to be better than the default: No game has ended in ", told.stdout, re.M)
+    said = "is not shown to be better than the default: no training game of a judging run ended in 512 steps"
+    assert re.search(rf"^Trial \d {said}; give --steps more\.$", told.stdout, re.MULTILINE)
     assert (files / "out/best.yaml").exists() and (files / "out/report").is_dir()
 
 

@@ -11,7 +11,7 @@ from a2c.config import EnvConfig, UserError
 from a2c.data.rollout import VecStep
 from a2c.envs import VecEnv, episode_seed, make_simulator, make_vec_env
 
-CATCH_STEPS = 11  # of one episode on the default grid of 12 rows
+CATCH_STEPS = 11  # of one episode, on 12 rows
 
 
 class Strict(gym.Env):
