@@ -88,6 +88,11 @@ def typed(path: Path) -> str:
     return shlex.quote(f"./{path}" if str(path).startswith("-") else str(path))
 
 
+def typed_command(command: str, path: Path, words: Iterable[str] = ()) -> str:
+    """`a2c COMMAND PATH WORDS`, as it is typed."""
+    return " ".join(["a2c", command, typed(path), *map(shlex.quote, words)])
+
+
 def short_key(key: str) -> str:
     """The short name of a key, for labels: its last word, or its section if the last word is `name`."""
     section, _, name = key.rpartition(".")

@@ -108,6 +108,7 @@ def say(name: str, ended: PairedComparison, env_steps: int) -> str:
         env_steps: of each run.
     """
     assert ended.estimate is not None  # every difference has one
+    name = name.capitalize()
     new, unshown = f"{counted(ended.pairs, 'new seed')}, {env_steps:,} steps", _unshown(name)
     side = "below" if ended.estimate < 0 else "above"
     start = f"its return ended {abs(ended.estimate):.2f} {side} that of the default ({new}"
@@ -118,10 +119,8 @@ def say(name: str, ended: PairedComparison, env_steps: int) -> str:
         needed = "p of at most 0.05" if ended.low > 0 or ended.high < 0 else "an interval without 0"
         return f"{unshown}: {found}. It needs {needed}; more --judge-seeds may tell."
     if ended.low > 0:
-        return f"{name.capitalize()} is better than the default: {found}."
-    return (
-        f"{name.capitalize()} is worse than the default, though its score was the highest: {found}; keep the default."
-    )
+        return f"{name} is better than the default: {found}."
+    return f"{name} is worse than the default, though its score was the highest: {found}; keep the default."
 
 
 def _unshown(name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -73,12 +73,17 @@ class LockStep:
         return {"fast": fast, "exact": exact}
 
     def _run(self, part: str, task: str, kind: Any, updates: int, sets: Sequence[tuple[str, ...]]) -> list[Any]:
+        return run_tasks(self.request, self._recorded, part, task, kind, updates, sets)
+
+    @cached_property
+    def _recorded(self) -> Path:
+        """The folder, with the configuration and the rollouts in it; written when first needed."""
         write_atomically(self.folder / "config.yaml", yaml.safe_dump(dump_config(self.config), sort_keys=False))
         if not (self.folder / "rollouts.npz").exists():
             with suppress(FileNotFoundError):
                 remove(_output(self.folder, "record", ()))
         run_tasks(self.request, self.folder, "record", "record", dict, self.request.updates, [()])
-        return run_tasks(self.request, self.folder, part, task, kind, updates, sets)
+        return self.folder
 
 
 def run_tasks(

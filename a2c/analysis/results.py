@@ -42,7 +42,7 @@ def open_folder(folder: Path | None, noun: str, name: str, what: dict[str, Any])
                     write_atomically(file, json.dumps({"what": what, "versions": versions()}, indent=2) + "\n")
         except OSError as error:
             raise UserError(f"The folder {folder} cannot be made: {error.strerror}; name another with --out.") from None
-    begun = read_json(file)
+    begun = _read_json(file)
     if not isinstance(begun, dict):
         raise UserError(f"{file} is damaged; delete {folder}, or choose another --out.")
     if begun.get("what") != what:
@@ -65,7 +65,7 @@ def difference(old: Any, new: Any, key: str = "") -> str:
     return f"{key} is {shown(old)} there and {shown(new)} here"
 
 
-def read_json(file: Path) -> Any:
+def _read_json(file: Path) -> Any:
     """The content of a file; None if it is missing or damaged."""
     try:
         return json.loads(read_text(file))

@@ -213,8 +213,14 @@ def _check(
             f"actions and {value:.2g} in value, and {tolerance:g} is allowed: nothing was written; another "
             "format may do, and `a2c doctor` says what is wrong here."
         )
-    of = {"file": file, "compared_with": compared_with, "observations": len(observations)}
-    return {**of, "actions": actions, "value": value, "tolerance": tolerance}
+    return {
+        "file": file,
+        "compared_with": compared_with,
+        "observations": len(observations),
+        "actions": actions,
+        "value": value,
+        "tolerance": tolerance,
+    }
 
 
 def _differences(found: Outputs, wanted: Outputs) -> tuple[float, float]:

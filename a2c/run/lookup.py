@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from a2c.config import Config, UserError, typed
 from a2c.execution.cluster import LAUNCHED
 from a2c.extensions import check_trusted, is_extension, naming, wrapper_names
 from a2c.games import canonical_id
+from a2c.messages import typed_command
 from a2c.reading import is_regular
 from a2c.run.bundle import read_bundle
 from a2c.run.checkpoint import DamagedCheckpointError, Saved, read_checkpoint
@@ -128,4 +128,4 @@ def resume_command(run_dir: Path, config: Config) -> str:
 def command_for(command: str, run_dir: Path, config: Config) -> str:
     """A command on a run as it is typed, naming the user's own code if the run has any."""
     own = naming(config.env.id, config.algorithm.name, config.model.name, config.env.wrappers)
-    return " ".join(["a2c", command, typed(run_dir), *map(shlex.quote, own)])
+    return typed_command(command, run_dir, own)

@@ -6,9 +6,10 @@ import shlex
 from typing import Any
 
 from a2c.algorithms.sections import DEFAULT
-from a2c.config import Config, dotted, dump_config, preset_config, preset_names, typed
+from a2c.config import Config, dotted, dump_config, preset_config, preset_names
 from a2c.config.explain import as_yaml
 from a2c.extensions import naming
+from a2c.messages import typed_command
 from a2c.show.runs import RunRecord
 
 _FLAGS = {"total_env_steps": "--steps", "seed": "--seed", "algorithm.name": "--algorithm"}
@@ -44,12 +45,12 @@ def eval_command(run: RunRecord) -> str:
         words += ["--episodes", str(last.episodes)] if last.episodes else []
         words += ["--greedy" if last.policy == "greedy" else "--sample"]
         words += ["--seed", str(last.seed)] if last.seed is not None else []
-    return " ".join(["a2c", "eval", typed(run.path), *map(shlex.quote, words)])
+    return typed_command("eval", run.path, words)
 
 
 def watch_command(run: RunRecord) -> str:
     """The command that makes a video of a run."""
-    return " ".join(["a2c", "watch", typed(run.path), *map(shlex.quote, _naming(run))])
+    return typed_command("watch", run.path, _naming(run))
 
 
 def _naming(run: RunRecord) -> list[str]:
