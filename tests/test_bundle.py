@@ -20,7 +20,7 @@ from strangers import assert_well_ended, snapshot, within_bounds
 from a2c import extensions
 from a2c.config import build_config
 from a2c.evaluation.evaluate import evaluate
-from a2c.export.export import export_bundle
+from a2c.export.export import export, export_bundle
 from a2c.run.archive import read_archive, write_archive
 from a2c.run.bundle import read_bundle
 from a2c.run.checkpoint import read_checkpoint
@@ -205,6 +205,14 @@ def test_what_is_too_large_to_be_read_again_is_not_written(tmp_path, monkeypatch
     with pytest.raises(OSError, match="more than 1,000 bytes"):
         write_archive(tmp_path / "large", {"x": np.zeros(100)})
     assert [file.name for file in tmp_path.iterdir()] == ["small"]
+
+
+def test_one_of_another_number_of_threads_plays_and_is_exported_with_a_warning(bundle, tmp_path):
+    """As in a notebook; TensorFlow's threads are set once in a process."""
+    file, told = changing("config runtime threads", 3)(bundle, tmp_path / "three.a2c"), []
+    evaluate(file, episodes=1, warn=told.append)
+    export(file, out=tmp_path / "files", formats=["savedmodel"], warn=told.append)
+    assert [sentence.partition(":")[0] for sentence in told] == ["runtime.threads=3 comes too late"] * 2
 
 
 # --- hostile ones ----------------------------------------------------------------------------------------------------

@@ -489,6 +489,7 @@ def test_ones_own_that_a_file_names_is_not_that_of_the_other_arms(tmp_path):
     assert not only_trusts(name, CONFIGURATIONS, ["catch", "catch-ppo"])
     assert not only_trusts("munchausen:Munchausen", CONFIGURATIONS, [mine, "catch-ppo"])
     assert only_trusts(name, ALGORITHMS, ["a2c", mine])
+    assert not only_trusts(name, ALGORITHMS, ["a2c", "ppo"])
 
 
 @pytest.mark.integration

@@ -13,6 +13,7 @@ import yaml
 
 from a2c.analysis.jobs import Job, Place, run_jobs
 from a2c.config import Config, UserError, build_config, dotted, dump_config, env_slug, read_config_file, short_keys
+from a2c.config.schema import SIDE_SECTIONS
 from a2c.execution.processes import own_command
 from a2c.reading import LONGEST_LINE, read_end
 from a2c.run.files import make_folders, write_atomically
@@ -135,7 +136,7 @@ def last_record(folder: Path, log: str = "metrics.jsonl", longest: int = 2**16) 
 
 
 def arms_of(folders: Sequence[Path]) -> list[ArmRun]:
-    """Sort the runs of some folders into arms: the runs of one arm differ only in seed, game and length.
+    """Sort the runs of some folders into arms: those of one arm learn alike, whatever their seed, game and length.
 
     An arm's label names its algorithm if the algorithms differ, and the keys that differ between runs of one algorithm.
 
@@ -143,7 +144,7 @@ def arms_of(folders: Sequence[Path]) -> list[ArmRun]:
         UserError: if a folder is not a run, all were trained the same way, or two have the same configuration and seed.
     """
     configs = [_run_config(folder) for folder in folders]
-    ways = [_without(dump_config(config), "seed", "total_env_steps", "env.id") for config in configs]
+    ways = [_way(dump_config(config)) for config in configs]
     keys = _distinguishing(ways)
     if not keys:
         raise UserError("All these runs were trained in the same way: there is nothing to compare.")
@@ -176,5 +177,7 @@ def _run_config(folder: Path) -> Config:
     return build_config(read_config_file(file), where=str(file))
 
 
-def _without(values: dict[str, Any], *keys: str) -> dict[str, Any]:
-    return {key: value for key, value in dotted(values).items() if key not in keys}
+def _way(values: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a way of training, by dotted keys."""
+    others = ("seed", "total_env_steps", "env.id", *SIDE_SECTIONS)
+    return {key: value for key, value in dotted(values).items() if not {key, key.partition(".")[0]} & {*others}}

@@ -179,5 +179,8 @@ def _check(job: Job, code: int) -> None:
 
 
 def last_words(job: Job) -> str:
-    """The last line that a job wrote."""
-    return last_line(read_end(job.log, 10_000)).removeprefix("a2c: ")
+    """The last line that a job wrote; its log may come late over a network."""
+    try:
+        return last_line(read_end(job.log, 10_000)).removeprefix("a2c: ")
+    except OSError:
+        return "nothing of what it said is here yet"

@@ -16,11 +16,11 @@ from a2c.analysis.compare import Comparison, compare_arms
 from a2c.analysis.convergence import NoReturnError
 from a2c.analysis.jobs import POLL_SECONDS
 from a2c.analysis.report import write_report
-from a2c.analysis.request import Request
+from a2c.analysis.request import FORCED, Request
 from a2c.analysis.space import with_settings
 from a2c.analysis.statistics import MIN_SEEDS, PairedComparison
 from a2c.analysis.tune import Found, Search
-from a2c.config import Config, UserError, printable_lines
+from a2c.config import Config, UserError, changed, printable_lines
 from a2c.config.explain import explained
 from a2c.messages import counted
 from a2c.run.files import write_atomically
@@ -65,7 +65,8 @@ def judge(found: Found, options: Search, *, seeds: int, command: str) -> Judgeme
         view=options.view,
     )
     try:
-        comparison = _compare([Arm("default", found.config), Arm(name, config)], request, options.tell)
+        arms = [Arm(label, changed(each, FORCED)) for label, each in (("default", found.config), (name, config))]
+        comparison = _compare(arms, request, options.tell)
     except NoReturnError:
         ended = f"no training game of a judging run ended in {found.config.total_env_steps:,} steps"
         return Judgement(best, f"{_unshown(name)}: {ended}; give --steps more.")

@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from a2c.analysis.arms import Arm, last_record, plan_runs, train_planned
+from a2c.analysis.arms import Arm, plan_runs, train_planned
 from a2c.analysis.jobs import Place
 from a2c.analysis.results import difference
 from a2c.config import Config, UserError, dotted, dump_config, read_config_file
 from a2c.run.files import make_folder
 from a2c.run.folder import FREE_KEYS
-from a2c.run.logs import as_float
 from a2c.run.view import View
 
 
-@dataclass(frozen=True)
-class SeedResult:
-    """The end of a run: its last line of metrics. NaN if a number is missing there."""
-
-    seed: int
-    run_dir: Path
-    env_steps: int
-    episode_return_mean: float  # of the last 100 training games
-    seconds: float
-
-
-def train_seeds(config: Config, seeds: range, folder: Path, *, jobs: int, place: Place, view: View) -> list[SeedResult]:
-    """Train a configuration once with each seed, in `folder/runs`; stopped runs are resumed.
+def train_seeds(config: Config, seeds: range, folder: Path, *, jobs: int, place: Place, view: View) -> list[Path]:
+    """Train a configuration once with each seed, in `folder/runs`; return the runs. Stopped ones are resumed.
 
     Args:
         config: of all runs, except the seed.
@@ -53,15 +40,9 @@ def train_seeds(config: Config, seeds: range, folder: Path, *, jobs: int, place:
             raise UserError(f"{folder} holds runs of other settings: {other}; choose another --run-dir.")
     with view.part("training", config.total_env_steps * len(seeds)) as part:
         train_planned(planned, folder, jobs=jobs, place=place, part=part)
-    return [_result(plan.run.seed, plan.run.folder) for plan in planned]
+    return [plan.run.folder for plan in planned]
 
 
 def _fixed(values: dict[str, Any]) -> dict[str, Any]:
     """The settings, by dotted keys, that all runs of a folder share however often they are resumed."""
     return {key: value for key, value in dotted(values).items() if key not in (*FREE_KEYS, "seed")}
-
-
-def _result(seed: int, run_dir: Path) -> SeedResult:
-    last = last_record(run_dir)
-    score, seconds = as_float(last.get("episode_return_mean")), as_float(last.get("seconds"))
-    return SeedResult(seed, run_dir, last["env_steps"], score, seconds)

@@ -14,7 +14,7 @@ import typer
 from rich.table import Table
 
 from a2c.analysis.ray_jobs import place_of
-from a2c.analysis.targets import ALGORITHMS, CONFIGURATIONS, RUNS, algorithm_of, kind_of
+from a2c.analysis.targets import ALGORITHMS, CONFIGURATIONS, RUNS, algorithm_of, is_algorithm, kind_of
 from a2c.cli.console import cell, continuing, out, print_table, progress_view, say, warn, wide
 from a2c.cli.options import (
     AlgorithmOption,
@@ -193,7 +193,9 @@ def compare(
 
 def only_trusts(algorithm: str, kind: str, targets: Sequence[str]) -> bool:
     """Whether the user's algorithm only allows the code that a file or a run names; what names another keeps it."""
-    return kind in (ALGORITHMS, RUNS) or (kind == CONFIGURATIONS and algorithm in map(algorithm_of, targets))
+    if kind not in (ALGORITHMS, CONFIGURATIONS):
+        return kind == RUNS
+    return any(algorithm == (target if is_algorithm(target) else algorithm_of(target)) for target in targets)
 
 
 def bench(

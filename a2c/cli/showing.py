@@ -113,24 +113,23 @@ def runs(
     if as_json:
         out.print_json(json.dumps([asdict(run) for run in listed]), ensure_ascii=True)
     else:
-        console = wide()
-        console.print(_listing(listed, folder, console.width))
+        print_runs(listed, folder)
     for sentence in unreadable:
         warn(sentence)
     if unreadable:
         raise typer.Exit(1)
 
 
-def _listing(listed: Sequence[Listed], folder: Path, width: int) -> Table:
-    """A table; a narrow terminal gets fewer columns."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
+def print_runs(listed: Sequence[Listed], folder: Path) -> None:
+    """Print runs below a folder as a table; a narrow terminal gets fewer columns."""
+    console, table = wide(), Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("run", overflow="fold", min_width=10)
-    names = next(names for least, names in NAMES.items() if width >= least)
+    names = next(names for least, names in NAMES.items() if console.width >= least)
     for name in names:
         table.add_column(name, justify="left" if name in ("game", "algorithm", "state") else "right", no_wrap=True)
     for cells in (_cells(run, folder) for run in listed):
         table.add_row(cells["run"], *(cells[name] for name in names))
-    return table
+    console.print(table)
 
 
 def _cells(run: Listed, folder: Path) -> dict[str, str]:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
 from a2c.algorithms.sections import DEFAULT, STRONGEST
 from a2c.analysis.ray_jobs import place_of
@@ -45,9 +44,9 @@ from a2c.cli.options import (
     mode_of,
     trust_named,
 )
+from a2c.cli.showing import print_runs
 from a2c.config import Config, UserError, changed, cut, env_slug, load_config, typed
 from a2c.games import atari_game
-from a2c.messages import number
 from a2c.quiet import fast
 from a2c.run.files import BUNDLE, check_exists, check_folder, check_writable
 
@@ -174,19 +173,14 @@ def _train_seeds(
     check_writable(folder)
     with continuing(f"The same command with --run-dir {typed(folder)}"), place_of(cluster) as place:
         shown = view.View() if quiet else view.ConsoleView(out)
-        results = training.train_seeds(config, numbers, folder, jobs=jobs or place.cpus, place=place, view=shown)
+        runs = training.train_seeds(config, numbers, folder, jobs=jobs or place.cpus, place=place, view=shown)
     if quiet:
         return
-    table = Table("seed", box=None, header_style="bold")
-    for heading in ("steps", "return (last 100 games)", "minutes"):
-        table.add_column(heading, justify="right")
-    for result in results:
-        score, minutes = number(result.episode_return_mean), number(result.seconds / 60, ".1f")
-        table.add_row(str(result.seed), f"{result.env_steps:,}", score, minutes)
-    out.print(table)
-    runs = typed(folder / "runs")
-    say(f"Saved in {runs}. Play whole games with each of them, and draw them as one curve:")
-    say(f"  {fast('a2c.run.lookup').command_for('eval', folder / 'runs', config)}", f"  a2c plot {runs}/*")
+    listed = fast("a2c.show.listing").listed
+    print_runs([listed(run, warn) for run in runs], folder / "runs")
+    saved = typed(folder / "runs")
+    say(f"Saved in {saved}. Play whole games with each of them, and draw them as one curve:")
+    say(f"  {fast('a2c.run.lookup').command_for('eval', folder / 'runs', config)}", f"  a2c plot {saved}/*")
 
 
 def _start(

@@ -344,6 +344,9 @@ class Config(Section):
         return -(-self.total_env_steps // self.env_steps_per_update)
 
 
+SIDE_SECTIONS = ("checkpoint", "evaluation", "logging")  # they do not change what is learned
+
+
 def sections(algorithm: type[AlgorithmSection] = A2CSection) -> dict[str, type[Section]]:
     """The sections of a configuration by name, including that of one algorithm."""
     fields: dict[str, Any] = {name: field.annotation for name, field in Config.model_fields.items()}

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from a2c.algorithms.policy import Head, Policy, Shown
+from a2c.algorithms.policy import Policy, Shown
 from a2c.config import Config, CrashError, UserError, changed, env_slug
 from a2c.envs import VecEnv, make_vec_env
 from a2c.evaluation.evaluate import evaluate
@@ -78,7 +78,8 @@ def export(
         out: the new folder. Default: `export-<env_steps>` in the run's folder.
         formats: of FORMATS. Default: all that can be written with the installed packages.
         env_id: as for `evaluate`.
-        warn: called with a sentence for each damaged checkpoint that was skipped, and for a format left out.
+        warn: called with a sentence for each damaged checkpoint that was skipped, for a format left out, and if
+            TensorFlow already has another number of threads.
 
     Raises:
         UserError: if there is no such checkpoint, it does not fit, a format cannot hold its network, or the folder
@@ -90,7 +91,7 @@ def export(
     out = out or run_folder(saved.path) / f"export-{saved.env_steps:012d}"
     _check_new(out)
     config = _to_play(saved.config)
-    setup(config.runtime, parts=parts_of(saved.config))
+    setup(config.runtime, parts=parts_of(saved.config), warn=warn)
     with make_vec_env(config.env, seed=config.seed, stream="export") as envs:
         policy = restored_policy(saved, config, envs.observation_space, envs.num_actions)
         observations = _observe(policy, envs, seed=stream_seed(config.seed, "export actions"))
@@ -191,9 +192,9 @@ def _write_networks(
         if precision != "float32":
             # same arithmetic as in the file, so that the narrow tolerance holds
             config = _to_play(changed(saved.config, {"runtime.precision": "float32"}))
-            model = restored_policy(saved, config, envs.observation_space, envs.num_actions).model
-            twin = "the same weights in float32", _by_model(model, policy.head), TOLERANCES["float32"]
-            checks.append(_check(ONNX, network, *twin, observations))
+            twin = restored_policy(saved, config, envs.observation_space, envs.num_actions)
+            like = "the same weights in float32", _by_policy(twin), TOLERANCES["float32"]
+            checks.append(_check(ONNX, network, *like, observations))
     return checks
 
 
@@ -250,24 +251,6 @@ def _by_policy(policy: Policy) -> Network:
         return np.exp(looks) if policy.shows == "probabilities" else looks, values
 
     return network
-
-
-def _by_model(model: keras.Model, head: Head) -> Network:
-    def network(observations: np.ndarray) -> Outputs:
-        first, values = model(observations)
-        return _headed(first.numpy(), values.numpy(), head)
-
-    return network
-
-
-def _headed(first: np.ndarray, values: np.ndarray, head: Head) -> Outputs:
-    """What is made of a network's two outputs: in NumPy, independent of the code that is checked."""
-    if head == "softmax":
-        powers = np.exp(first - first.max(axis=1, keepdims=True))
-        return powers / powers.sum(axis=1, keepdims=True), values
-    if head == "duelling":
-        first = values[:, None] + first - first.mean(axis=1, keepdims=True)
-    return first, first.max(axis=1)
 
 
 # --- formats ----------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import Literal
 from a2c.config import UserError, cut
 from a2c.run.lock import is_locked
 from a2c.run.step_files import step_files, steps_of
-from a2c.show.runs import RunRecord, count, read_run
+from a2c.show.runs import count, read_run
 
 COLUMNS = {
     "steps": "env_steps",
@@ -66,7 +66,7 @@ def list_runs(folder: Path, order: str, warn: Callable[[str], None]) -> tuple[li
     found: list[Listed] = []
     for path in paths:
         try:
-            found.append(_listed(read_run(path, warn)))
+            found.append(listed(path, warn))
         except UserError as error:
             if path == folder:
                 raise
@@ -97,7 +97,9 @@ def _is_run(folder: Path) -> bool:
         return False
 
 
-def _listed(run: RunRecord) -> Listed:
+def listed(path: Path, warn: Callable[[str], None]) -> Listed:
+    """A run as a row of the table; arguments and errors as for `read_run`."""
+    run = read_run(path, warn)
     evaluated = [each.env_steps for each in run.evaluations]  # an agent that was kept from a run has nothing else
     # a run may be stopped before its first line of metrics
     saved = [steps_of(file) for file in step_files(run.path / "checkpoints")]

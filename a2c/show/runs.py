@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from a2c.algorithms.sections import DEFAULT, SECTIONS
 from a2c.config import Config, UserError, cut, dotted, dump_config, read_run_config
+from a2c.config.schema import SIDE_SECTIONS
 from a2c.reading import is_regular
 from a2c.run.counters import WINDOW
 from a2c.run.logs import as_float, logged
@@ -96,8 +97,9 @@ class RunRecord:
 
     @property
     def recipe(self) -> str:
-        """A text that is equal in runs that differ only in the seed."""
-        return repr(sorted((str(key), str(value)) for key, value in self.settings.items() if key != "seed"))
+        """A text that is equal in runs that learn alike, whatever their seed."""
+        learned = [key for key in self.settings if str(key).partition(".")[0] not in ("seed", *SIDE_SECTIONS)]
+        return repr(sorted((str(key), str(self.settings[key])) for key in learned))
 
 
 def read_runs(paths: Sequence[Path], warn: Callable[[str], None] = lambda text: None) -> list[RunRecord]:
@@ -130,7 +132,7 @@ def by_game(runs: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
 
 
 def by_recipe(runs: Sequence[RunRecord]) -> list[list[RunRecord]]:
-    """The runs of each recipe, which differ only in the seed."""
+    """The runs of each recipe, which learn alike but for the seed."""
     return list(_grouped(runs, lambda run: run.recipe).values())
 
 

@@ -102,7 +102,8 @@ def make_video(
         request: which game.
         out: one .mp4 or .gif file, or a folder for both. Default: `videos` in the run's folder.
         view: shows the progress; nothing by default.
-        warn: called with a sentence for each damaged checkpoint that is skipped.
+        warn: called with a sentence for each damaged checkpoint that is skipped, and if TensorFlow already has another
+            number of threads.
 
     Raises:
         UserError: if there is no such checkpoint, it does not fit, the environment has no pictures, or a file cannot
@@ -116,7 +117,7 @@ def make_video(
         made_folder(files[0].parent, below=below),
         encoding(files, env.frames_per_second, below=below) as write,
     ):
-        chosen = _choose(request, saved, env, view or View())
+        chosen = _choose(request, saved, env, view or View(), warn)
         painter = Painter(_caption(chosen), _think(chosen))
         frames = 0
         with _part(chosen, "drawing it") as part:
@@ -138,7 +139,7 @@ def play_in_terminal(
     """Play a game on a terminal at its real speed; arguments and errors as for `make_video`."""
     saved = trusted_checkpoint(request.path, request.env_id, warn)
     with closing(make_filmed_env(saved.config.env)) as env:
-        chosen = _choose(request, saved, env, view or View())
+        chosen = _choose(request, saved, env, view or View(), warn)
         caption, thoughts = _caption(chosen), _think(chosen)
         frames = 0
         with screen:
@@ -169,10 +170,10 @@ def video_files(out: Path | None, request: WatchRequest, saved: Saved) -> list[P
     return [(out or run_folder(saved.path) / "videos") / f"{name}{suffix}" for suffix in SUFFIXES]
 
 
-def _choose(request: WatchRequest, saved: Saved, env: ScalarEnvs, view: View) -> Chosen:
+def _choose(request: WatchRequest, saved: Saved, env: ScalarEnvs, view: View, warn: Callable[[str], None]) -> Chosen:
     """Play the games as `evaluate` does, and choose."""
     config = saved.config
-    setup(config.runtime, parts=parts_of(config))
+    setup(config.runtime, parts=parts_of(config), warn=warn)
     greedy = config.evaluation.greedy if request.greedy is None else request.greedy
     seed = _seed(request, saved)
     with evaluation_envs(config, request.episodes, seed) as envs:

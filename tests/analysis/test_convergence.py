@@ -226,7 +226,8 @@ def test_runs_of_several_algorithms_are_named_after_them_and_after_what_differs_
         "b": {"algorithm": {"name": "ppo"}, "optimizer": adam},
         "c": {"algorithm": {"name": "a3c"}},
         "d": {"algorithm": {"name": "ppo"}, "optimizer": {**adam, "learning_rate": 2e-3}},
-        "e": {"logging": {"every_updates": 3}, "checkpoint": {"every_updates": 3}},
+        "e": {"env": {"threads": 3}, "runtime": {"threads": 3}},
+        "f": {"algorithm": {"name": "a2c"}, "logging": {"every_updates": 3}, "evaluation": {"episodes": 3}},
     }
     for name, sections in ways.items():
         (tmp_path / name).mkdir()
@@ -246,8 +247,10 @@ def test_runs_of_several_algorithms_are_named_after_them_and_after_what_differs_
         "algorithm=a2c, learning_rate=0.0007",
     }
     label = arms_of([tmp_path / name for name in "ea"])[0].arm
-    assert label.startswith("rollout_length=8, logging.every_updates=3")
-    assert label.endswith("checkpoint.every_updates=3")
+    assert label.startswith("num_envs=16, env.threads=3, rollout_length=8")
+    assert label.endswith("runtime.threads=3")
+    with pytest.raises(UserError, match="trained in the same way"):  # what is saved and logged teaches nothing
+        arms_of([tmp_path / name for name in "af"])
 
 
 def test_runs_that_cannot_be_compared_are_refused(begun, tmp_path):

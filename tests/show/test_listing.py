@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 from run_folders import evaluation, make_run
 
-from a2c.cli.showing import _listing
+from a2c.cli.showing import print_runs
 from a2c.run.lock import FolderLock, is_locked
 from a2c.show.listing import list_runs
 
@@ -134,11 +134,12 @@ def test_a_damaged_run_that_is_named_is_refused(run_cli, folder):
     assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (2, "", 1)
 
 
-def test_a_narrow_terminal_gets_fewer_columns_and_each_run_one_line(folder):
+def test_a_narrow_terminal_gets_fewer_columns_and_each_run_one_line(folder, monkeypatch):
     listed, _ = list_runs(folder, "run", print)
     for width, columns in ((40, 4), (80, 7), (120, 12)):
         console = Console(file=io.StringIO(), width=width)
-        console.print(_listing(listed, folder, width))
+        monkeypatch.setattr("a2c.cli.showing.wide", lambda shown=console: shown)
+        print_runs(listed, folder)
         lines = console.file.getvalue().splitlines()
         assert [len(lines), len(lines[0].split())] == [4, columns]
         assert [line.split()[0] for line in lines[1:]] == [str(Path(run.run).relative_to(folder)) for run in listed]
