@@ -7,6 +7,7 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -176,6 +177,7 @@ def write_config(run_dir: Path, config: Config, init_from: str | None) -> None:
     write_atomically(run_dir / "config.yaml", yaml.safe_dump(values, sort_keys=False), below=run_dir)
 
 
+@cache
 def _git_state() -> str | None:
     """The commit this code was checked out at, with `+changes` if it was edited; None outside a checkout."""
     checkout = Path(__file__).resolve().parents[2]
