@@ -17,10 +17,12 @@ from a2c.algorithms.algorithm import Algorithm
 from a2c.algorithms.gradient_step import Fit, GradientStep
 from a2c.algorithms.losses import entropy, policy_gradient_loss, value_loss
 from a2c.algorithms.objective import Objective, terms
+from a2c.algorithms.parts import as_rows, by_parts
 from a2c.algorithms.policy import ActorCriticPolicy
 from a2c.algorithms.returns import moments
 from a2c.algorithms.section import EXPLAINED_VARIANCE, LOSSES, STEP, AlgorithmSection, Promises
 from a2c.execution.replicas import ALONE
+from a2c.execution.runtime import parts_of
 from a2c.networks.optimizer import build_optimizer
 
 
@@ -42,7 +44,8 @@ class Reinforce(Algorithm):
         baseline: bool = True
 
     def __init__(self, config, space, num_actions, replicas=ALONE):
-        self.config, self.policy, self.parts = config.algorithm, self.build_policy(config, space, num_actions), 1
+        self.config, self.policy = config.algorithm, self.build_policy(config, space, num_actions)
+        self.parts = parts_of(config)  # of a batch, each of which one core takes through the network
         self.objective = Objective.of(config)  # gamma, clipped rewards, and whether a lost life ends the return
         network = self.policy.model
         optimizer = build_optimizer(config.optimizer, total_steps=config.total_updates)  # one gradient step each
@@ -66,7 +69,7 @@ class Reinforce(Algorithm):
         yield "update", Played(rollout.observations[:-1], rollout.actions, returns * whole, whole)
 
     def _loss(self, played, tap, pool):
-        logits, values = self.policy.model(tf.reshape(played.observations, [-1, *played.observations.shape[2:]]))
+        logits, values = by_parts(self.policy.model, as_rows(played.observations), self.parts)
         logits, values = (tf.reshape(x, [*played.whole.shape, *x.shape[1:]]) for x in (logits, values))
         values, baseline = values * played.whole, float(self.config.baseline)
         policy_loss = policy_gradient_loss(logits, played.actions, played.returns - baseline * values)

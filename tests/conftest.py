@@ -1,5 +1,6 @@
 """What several files share: a small, fast configuration on real environments, trajectories, exact numerics."""
 
+import json
 import os
 import signal
 import subprocess
@@ -17,12 +18,14 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from a2c.config import Config, RuntimeConfig, build_config
 from a2c.data.rollout import Rollout
+from a2c.run.archive import read_archive, write_archive
 
 T, B, A = 6, 5, 3
 GAMMA = 0.9
 PONG_RUN = Path(__file__).parents[1] / "runs" / "pong-a2c"  # a whole run of an early version
 VECTORS = Box(-1, 1, (4,), np.float32)
 GRAPH = {"mode": "graph"}  # of a test about graphs, or with so many updates that tracing pays
+TIMES = ("seconds", "steps_per_second", "checkpoint")  # and the name of the run, in its evaluations
 MODES = ["eager", pytest.param("graph", marks=pytest.mark.integration)]  # the same bits: test_exactness.py
 
 
@@ -37,6 +40,8 @@ def small_config(**sections: object) -> Config:
         "checkpoint": {"every_updates": 4},
         "runtime": {"mode": "eager"},
     }
+    if sections.get("model", {}).get("name", "small") != "small":
+        del values["model"]["conv_layers"]  # they are of that network
     for name, section in sections.items():
         values[name] = {**values.get(name, {}), **section} if isinstance(section, dict) else section
     return build_config(values, where="test")
@@ -48,6 +53,14 @@ def draw_nothing(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(f"a2c.show.{module}.{name}", lambda *_: None)
     for module in ("plot", "page"):
         patch.setattr(f"a2c.show.{module}.render", lambda figure, form: b"picture")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nobody_waits_for_the_disk() -> Iterator[None]:
+    """No power is cut here; a descriptor that is closed or none is an error still. Processes of their own do sync."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", os.fstat)
+        yield
 
 
 @pytest.fixture
@@ -111,6 +124,29 @@ def make_trajectory(seed: int, space: Box = VECTORS, num_actions: int = A, t: in
     )
 
 
+def read_lines(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def timeless(line: dict[str, Any]) -> dict[str, Any]:
+    """What two runs that are alike both say in a line."""
+    return {key: value for key, value in line.items() if key not in TIMES}
+
+
+def packed(meta: object) -> np.ndarray:
+    """What a checkpoint says of itself, as its array."""
+    return np.frombuffer(json.dumps(meta).encode(), np.uint8)
+
+
+def rewritten(file: Path, change: Callable[[dict[str, Any]], object], to: Path | None = None) -> Path:
+    """Change what a checkpoint says of itself, in its place or in another file."""
+    arrays, _ = read_archive(file)
+    meta = json.loads(arrays["meta"].tobytes())
+    change(meta)
+    write_archive(to or file, {**arrays, "meta": packed(meta)})
+    return to or file
+
+
 def run_config(
     model: dict,
     optimizer: dict,
@@ -137,6 +173,15 @@ def heed_sigint() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+def wait_for(come: Callable[[], object], process: subprocess.Popen[Any] | None = None, seconds: float = 120) -> None:
+    """Wait until `come()`; the process, if there is one, has to live until then."""
+    deadline = time.monotonic() + seconds
+    while not come():
+        assert process is None or process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.05)
+
+
 def press_ctrl_c(
     command: Sequence[str],
     begun: Callable[[], bool],
@@ -149,9 +194,7 @@ def press_ctrl_c(
     process = subprocess.Popen(
         command, cwd=cwd, preexec_fn=heed_sigint, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    while not begun():
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.05)
+    wait_for(begun, process, seconds=600)  # trainings may have to start
     process.send_signal(number)
     output, errors = process.communicate(timeout=timeout)
     return subprocess.CompletedProcess(command, process.returncode, output, errors)
@@ -166,6 +209,15 @@ class Ended(NamedTuple):
     returncode: int
     stdout: str
     stderr: str
+
+
+def assert_one_sentence(ended: Ended | subprocess.CompletedProcess[str], code: int, *words: str) -> None:
+    """A command ended with this code and said one line, on stderr, in which all these words are."""
+    assert (ended.returncode, ended.stdout) == (code, ""), ended
+    assert ended.stderr.startswith("a2c: ")
+    assert ended.stderr.count("\n") == len(ended.stderr.splitlines()) == 1, ended.stderr
+    for word in words:
+        assert word in ended.stderr
 
 
 @pytest.fixture

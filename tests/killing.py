@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from conftest import TIMES, read_lines, timeless
 from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
 from tensorboard.compat.proto.event_pb2 import Event
 
@@ -21,7 +22,6 @@ from a2c.run.progress import Progress
 from a2c.run.step_files import step_files
 
 START_UP, TRAINING, SAVING = "start-up", "training", "saving"
-TIMES = ("seconds", "steps_per_second", "checkpoint")  # and the name of the run, in its evaluations
 PATIENCE = 300  # seconds in which a session must come to the moment it is to be killed at
 
 
@@ -209,14 +209,6 @@ def assert_same_checkpoints(whole: Path, killed: Path) -> None:
             assert array.shape == b.arrays[key].shape
             assert array.tobytes() == b.arrays[key].tobytes(), f"{key} of {name}"
         assert timeless(a.meta["counters"]) == timeless(b.meta["counters"])
-
-
-def timeless(values: dict) -> dict:
-    return {key: value for key, value in values.items() if key not in TIMES}
-
-
-def read_lines(file: Path) -> list[dict]:
-    return [json.loads(line) for line in file.read_text().splitlines()]
 
 
 def scalars(run_dir: Path) -> list[tuple[int, str, str, bytes]]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from conftest import PONG_RUN, small_config
+from conftest import PONG_RUN, packed, small_config
 from numpy.lib import format as npy
 from strangers import assert_well_ended, snapshot, within_bounds
 
@@ -32,8 +32,7 @@ from a2c.run.training import train
 def config(**sections):
     values = {
         "env": {"id": "Chain"},
-        "model": {"name": "mlp", "conv_layers": None, "hidden_sizes": [4]},
-        "runtime": {"mode": "eager"},
+        "model": {"name": "mlp", "hidden_sizes": [4]},
         "logging": {"trackers": []},
         "total_env_steps": 64,
     }
@@ -228,7 +227,7 @@ def changing(keys: str, value: object) -> Callable[[Path, Path], Path]:
         for key in outer:
             inner = inner[key]
         inner[last] = value
-        write_archive(target, {**arrays, "meta": np.frombuffer(json.dumps(meta).encode(), np.uint8)}, card="card")
+        write_archive(target, {**arrays, "meta": packed(meta)}, card="card")
         return target
 
     return change

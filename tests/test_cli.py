@@ -10,11 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import heed_sigint, small_config
+from conftest import assert_one_sentence, heed_sigint, small_config
 
 import a2c
 from a2c.algorithms.algorithm import Update
-from a2c.cli import main
 from a2c.cli.options import number_of_steps
 from a2c.run.training import Run, train
 
@@ -73,6 +72,8 @@ print(json.dumps(ended))
         assert imported == [], words
         assert code == (0 if words in QUICK else 2), errors
         assert bool(output) == (words in QUICK)
+        assert words in QUICK or (errors.startswith("a2c: ") and errors.count("\n") == 1), errors
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
     for words in NO_GAME:
         assert "There is no environment 'Pongg' (env.id)" in ended[words][2]
         assert "Did you mean Pong" in ended[words][2]
@@ -135,9 +136,7 @@ def test_steps_may_be_written_as_people_write_them(text, steps):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["train", "--env", "Pongg"], "Did you mean Pong"),
         (["train", "--env", "no.such.module:Own-v0", "--config", "atari"], "no.such.module"),
-        (["train", "--env", "Pendulum-v1"], "Discrete"),
         (["train", "--env", "Pong", "--config", "nothing"], "There is no preset or file 'nothing'"),
         (["train", "--env", "Pong", "--set", "a.b=1"], "There is no key 'a.b'"),
         (["train", "--env", "Pong", "--set", "env.num_envs=0"], "env.num_envs=0"),
@@ -151,7 +150,10 @@ def test_steps_may_be_written_as_people_write_them(text, steps):
             ["train", "--env", "CartPole-v1", "--config", "atari", "--set", "model.name=nature"],
             "model.name=nature does not fit",
         ),
-        (["train", "--env", "Qbert", "--config", "atari", "--set", "env.screen_size=20"], "raise env.screen_size"),
+        (
+            "train --env Qbert --config atari --set env.screen_size=20 --set env.num_envs=2".split(),
+            "raise env.screen_size",
+        ),
         (["train", "--lr", "3"], "the setting optimizer.learning_rate is changed by --set optimizer.learning_rate="),
         (["train", "--env", "Pong", "--set", "optimizer.lr=1"], "Did you mean optimizer.learning_rate?"),
         (["train", "--steps", "3Q"], "'3Q' is not allowed: it should be a whole number from 1, such as 500k or 2M"),
@@ -169,7 +171,6 @@ def test_steps_may_be_written_as_people_write_them(text, steps):
         (["resume", "r", "--lr", "1"], "; see `a2c resume --help`"),
         (["train", "--steps", "1e99"], "--steps"),
         (["train", "--seed", "x"], "it should be a whole number; see `a2c train --help`"),
-        (["resume", "nothing"], "There is no run folder or checkpoint nothing"),
         (["eval", "nothing"], "There is no run folder or checkpoint nothing"),
         (["eval", "."], "holds no run"),
         (["eval", ".", "--episodes", "0"], "it should be 1 or more; see `a2c eval --help`"),
@@ -197,21 +198,12 @@ def test_steps_may_be_written_as_people_write_them(text, steps):
         (["bench", "--env", "Catch", "--eager", "--mode", "xla"], "contradict"),
         (["bench", "--env", "Catch", "--compare-to", "nothing.json"], "nothing.json cannot be read"),
         (["bench", "--env", "Catch", "--compare-to", __file__], "was not written by `a2c bench --json`"),
-        (["bench", "--env", "Pongg"], "Did you mean Pong"),
     ],
 )
-def test_a_mistake_is_one_sentence_on_stderr_and_exit_code_2(tmp_path, monkeypatch, capsys, arguments, sentence):
+def test_a_mistake_is_one_sentence_on_stderr_and_exit_code_2(tmp_path, run_cli, arguments, sentence):
     """In this process, where TensorFlow runs already: what `main` does with an error is all that counts."""
     tf.zeros(1)  # else the first preset that is refused would decide on its threads, and the next be told so
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["a2c", *arguments])
-    with pytest.raises(SystemExit) as stopped:
-        main()
-    assert stopped.value.code == 2
-    text = capsys.readouterr().err
-    assert sentence in text
-    assert text.startswith("a2c: ")
-    assert text.count("\n") == 1
+    assert_one_sentence(run_cli(*arguments, cwd=tmp_path), 2, sentence)
     assert list(tmp_path.rglob("*")) == []
 
 
@@ -239,9 +231,7 @@ def test_a_mistake_prints_no_chatter_and_no_traceback(tmp_path):
     arguments = ["train", "--env", "Qbert", "--config", "atari", "--set", "env.screen_size=20"]
     command = [sys.executable, "-m", "a2c", *arguments]
     result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
-    assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr.startswith("a2c: The images are too small")
-    assert result.stderr.count("\n") == 1
+    assert_one_sentence(result, 2, "a2c: The images are too small")
 
 
 @pytest.mark.integration
@@ -391,7 +381,8 @@ except BaseException:
     raise ImportError("initialization failed")
 """)
     code = """
-import signal
+import signal, sys, types
+sys.modules["tensorflow"] = types.ModuleType("tensorflow")  # its import takes seconds, and is not what is tested
 from a2c.cli import _leave
 from a2c.quiet import fast
 signal.signal(signal.SIGTERM, _leave)

@@ -29,13 +29,13 @@ from a2c.run.training import train
 
 
 class Long(gym.Env):
-    """A game of 2 or of 60 steps, as its seed says; a point a step."""
+    """A game of 2 or of 20 steps, as its seed says; a point a step."""
 
     observation_space = Box(-1, 1, (2,), np.float32)
     action_space = Discrete(2)
 
     def reset(self, *, seed=None, options=None):
-        self.left = 60 if seed % 2 else 2
+        self.left = 20 if seed % 2 else 2
         return np.zeros(2, np.float32), {}
 
     def step(self, action):
@@ -54,19 +54,25 @@ def breakout(tmp_path_factory) -> Path:
     return trained(tmp_path_factory.mktemp("runs") / "breakout", env=env, runtime=GRAPH)
 
 
+@pytest.fixture(scope="module")
+def result(breakout):
+    """Of one game."""
+    return evaluate(breakout, episodes=1)
+
+
 # --- which games count -----------------------------------------------------------------------------------------------
 
 
 def test_short_games_are_not_over_represented(tmp_path):
     """Each environment plays its own first games, however long they are: not whichever end first."""
     gym.register("Long-v0", Long)
-    run = trained(tmp_path / "run", env={"id": "Long-v0"}, model={"name": "mlp", "conv_layers": None})
+    run = trained(tmp_path / "run", env={"id": "Long-v0"}, model={"name": "mlp"})
     for episodes in (3, 20):
         result = evaluate(run, episodes=episodes, seed=5)
         b = min(episodes, 8)
         wanted = [episode_seed(5, "evaluation", i, n) for i in range(b) for n in range(-(-(episodes - i) // b))]
         assert result.seeds == tuple(wanted)
-        assert result.lengths == tuple(60 if seed % 2 else 2 for seed in wanted)
+        assert result.lengths == tuple(20 if seed % 2 else 2 for seed in wanted)
         assert result.returns == result.lengths
         assert len(set(result.lengths)) == 2
         assert result.mean == np.mean(result.lengths)
@@ -76,17 +82,17 @@ def test_short_games_are_not_over_represented(tmp_path):
 
 def test_the_seed_is_of_the_draws_too(tmp_path):
     """In Chain, whose games have no luck of their own."""
-    run = trained(tmp_path / "run", env={"id": "Chain"}, model={"name": "mlp", "conv_layers": None})
+    run = trained(tmp_path / "run", env={"id": "Chain"}, model={"name": "mlp"})
     returns = {seed: evaluate(run, episodes=3, seed=seed).returns for seed in (None, 0, 5)}
     assert returns[None] == returns[0] != returns[5]  # the run's own is 0
 
 
 def test_a_protocol_decides_the_environment(breakout):
-    trained_so = evaluate(breakout, episodes=2)
+    trained_so = evaluate(breakout, episodes=1)
     assert trained_so.protocol["name"] == "its own"  # its games are cut short
     assert not trained_so.published
     for protocol, columns in (("deepmind", [303.0, 279.79]), ("machado", [273.0])):
-        result = evaluate(breakout, episodes=2, protocol=protocol)
+        result = evaluate(breakout, episodes=1, protocol=protocol)
         assert result.protocol["name"] == protocol
         for key, value in PROTOCOLS[protocol].items():
             if key == "noop_max":
@@ -143,12 +149,13 @@ def test_the_interval_covers_the_mean_as_often_as_it_should(games_played, sample
     assert least <= np.mean(covered) <= 0.97
 
 
-@pytest.mark.parametrize(("noop_max", "resets"), [(0, 5), (1, 5), (5, 30)])
+@pytest.mark.parametrize(("noop_max", "resets"), [(0, 5), (1, 20), (5, 30)])
 def test_the_no_ops_are_as_many_as_is_said(noop_max, resets):
     """A game that has no FIRE; the screen after the start says how many frames have passed."""
     config = EnvConfig(id="Freeway", num_envs=1, noop_max=noop_max, frame_skip=1)
     envs = make_simulator(config)
-    starts = {envs.reset(np.ones(1, np.bool_), np.array([seed]))[0].tobytes() for seed in range(resets)}
+    seeds = [np.array([0]), *[None] * (resets - 1)]  # the first alone, as within a series: seeding takes long
+    starts = {envs.reset(np.ones(1, np.bool_), seed)[0].tobytes() for seed in seeds}
     least, most = map(int, noops(config).split(" frames")[0].split(" to "))
     assert (least, most) == (0, max(noop_max - 1, 0))
     plain = make_simulator(config.model_copy(update={"noop_max": 0}))
@@ -220,7 +227,7 @@ def test_a_run_whose_environment_is_not_installed_is_passed_over_too(run_cli, tm
     """It is found out when the game is made; the results of the others stay."""
     trained(tmp_path / "good", env={"id": "Catch"})
     gym.register("Own-v0", Long)
-    trained(tmp_path / "other", env={"id": "Own-v0"}, model={"name": "mlp", "conv_layers": None})
+    trained(tmp_path / "other", env={"id": "Own-v0"}, model={"name": "mlp"})
     del gym.registry["Own-v0"]
     done = run_cli("eval", tmp_path, "--episodes", "2")
     assert done.returncode == 1
@@ -259,16 +266,15 @@ def test_every_mistake_is_found_before_the_first_game(tmp_path, breakout):
         games_to_play(catch, protocol="machado")
 
 
-def test_what_a_wrapper_is_given_is_printed_as_it_is(breakout, capsys):
+def test_what_a_wrapper_is_given_is_printed_as_it_is(result, capsys):
     """It may look like the markup of the terminal."""
     wrappers = "mine:W {'name': '[/b] x', 'flags': '[red]'}"
-    print_evaluation(replace(evaluate(breakout, episodes=1), protocol={"name": "its own", "wrappers": wrappers}))
+    print_evaluation(replace(result, protocol={"name": "its own", "wrappers": wrappers}))
     assert wrappers in " ".join(capsys.readouterr().out.split())
 
 
-def test_a_result_goes_where_it_is_sent(tmp_path, breakout):
+def test_a_result_goes_where_it_is_sent(tmp_path, result):
     """To a pipe as well, whose place is not taken by a file."""
-    result = evaluate(breakout, episodes=1)
     write_results(result, tmp_path / "one.json")
     assert json.loads((tmp_path / "one.json").read_text()) == json.loads(json.dumps(asdict(result)))
     link = tmp_path / "stdout"
@@ -279,9 +285,8 @@ def test_a_result_goes_where_it_is_sent(tmp_path, breakout):
     assert link.is_symlink()
 
 
-def test_json_has_no_numbers_that_json_does_not_know(tmp_path, breakout):
-    result = replace(evaluate(breakout, episodes=1), returns=(np.inf,), interval=(1.0, np.nan))
-    write_results([result], tmp_path / "r.json")
+def test_json_has_no_numbers_that_json_does_not_know(tmp_path, result):
+    write_results([replace(result, returns=(np.inf,), interval=(1.0, np.nan))], tmp_path / "r.json")
     (read,) = json.loads((tmp_path / "r.json").read_text(), parse_constant=pytest.fail)
     assert (read["returns"], read["interval"]) == ([None], [1.0, None])
 

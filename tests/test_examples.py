@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import GRAPH, VECTORS, observations, small_config
+from conftest import GRAPH, VECTORS, draw_nothing, observations, small_config
 
 from a2c import evaluate, extensions
 from a2c.algorithms.algorithm import build_algorithm, build_policy
@@ -80,6 +80,7 @@ def test_the_command_line_runs_it_where_it_is_named_and_nowhere_else(option, run
     assert f"a2c eval {run_dir} --{option} {name}" in resumed.stdout
     assert find_checkpoint(run_dir).env_steps == 1024
     forget(monkeypatch)
+    draw_nothing(monkeypatch)  # its words are looked at
     page = run_cli("report", run_dir, "--out", run_dir / "page.html", cwd=EXAMPLES)
     assert (page.returncode, OWN[option][0] in sys.modules) == (0, False)
     assert f"a2c eval {run_dir} --{option} {name}" in (run_dir / "page.html").read_text()
@@ -279,10 +280,10 @@ class Names(Reinforce):
     class Section(NoMetrics.Section):
         METRICS = ("policy_loss",)
 
-class NoParts(Reinforce):
+class NoSteps(Reinforce):
     def __init__(self, *arguments):
         super().__init__(*arguments)
-        del self.parts, self.steps
+        del self.steps
 
 class NoModel(Reinforce):
     def __init__(self, *arguments):
@@ -382,11 +383,6 @@ class Factory(Reinforce):
 
         late: int = Field(default_factory=late)
 
-class Parts(Reinforce):
-    def __init__(self, *arguments):
-        super().__init__(*arguments)
-        self.parts = None
-
 class NoMemory(Reinforce):
     class Section(ReplaySection):
         TITLE, METRICS = "mine", ()
@@ -416,7 +412,7 @@ INCOMPLETE = {
     "NoTitle": "unfinished:NoTitle: its Section needs a TITLE, the name and the source of the algorithm.",
     "NoMetrics": "unfinished:NoMetrics: its Section needs METRICS, a tuple of the Metric that an update reports.",
     "Names": "unfinished:Names: its Section needs METRICS, a tuple of the Metric that an update reports.",
-    "NoParts": "unfinished:NoParts has no steps and no parts, which its `__init__` has to set.",
+    "NoSteps": "unfinished:NoSteps has no steps, which its `__init__` has to set.",
     "NoModel": "unfinished:NoModel: its `variables` need a list named 'model', `policy.model.variables`: else other "
     "weights are played than were learned.",
     "NoOptimizer": "unfinished:NoOptimizer: its `variables` lack the variables of the optimizer, which the step "
@@ -451,23 +447,29 @@ INCOMPLETE = {
     "Column": "unfinished:Column: env_steps of its METRICS is a column that every run has; name the metric otherwise.",
     "Check": "unfinished:Check: its Section cannot check the settings: AttributeError: 'Section' object has no "
     "attribute 'nonsense' (unfinished.py, line 110).",
-    "Exit": "unfinished:Exit: its Section cannot check the settings: SystemExit: 3 (unfinished.py, line 156).",
+    "Exit": "unfinished:Exit: its Section cannot check the settings: SystemExit: 3 (unfinished.py, line 151).",
     "Rollouts": "the options given: algorithm.name=unfinished:Rollouts has rollouts_per_update=0, which should be a "
     "whole number of at least 1.",
-    "Parts": "unfinished:Parts: its `parts` is None, and has to be 1, or `parts_of(config)`.",
     "NoMemory": "unfinished:NoMemory has no memory; set its replay as `self.memory`, else it is not saved.",
 }
 
 
+@pytest.fixture(scope="module")
+def unfinished(tmp_path_factory):
+    """The folder of a module that is executed once for all tests, as its many classes take time."""
+    folder = tmp_path_factory.mktemp("unfinished")
+    (folder / "unfinished.py").write_text(UNFINISHED)
+    yield folder
+    sys.modules.pop("unfinished", None)
+
+
 @pytest.mark.parametrize("name", INCOMPLETE)
 def test_an_algorithm_of_ones_own_that_lacks_something_is_told_before_a_folder_is_made(
-    name, run_cli, tmp_path, monkeypatch
+    name, run_cli, tmp_path, unfinished, monkeypatch
 ):
-    (tmp_path / "unfinished.py").write_text(UNFINISHED)
     monkeypatch.syspath_prepend(str(EXAMPLES))
-    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.syspath_prepend(str(unfinished))
     ended = run_cli("train", "--env", "Catch", "--algorithm", f"unfinished:{name}", "--run-dir", tmp_path / "run")
-    sys.modules.pop("unfinished", None)
     assert (ended.returncode, ended.stderr) == (2, f"a2c: {INCOMPLETE[name]}\n")
     assert not (tmp_path / "run").exists()
 
@@ -638,6 +640,16 @@ def test_another_policy_than_the_one_that_learns_may_act(tmp_path):
     config, _ = load_config(env_id="Catch", overrides={"total_env_steps": 512, "runtime.mode": "eager"})
     train(config, tmp_path / "run", algorithm=changed(behaviour=property(lambda self: Noted(self.policy))))
     assert sum(acted) == 512
+
+
+def test_a_run_in_groups_resumes_without_a_word_of_another_machine(tmp_path, monkeypatch):
+    for module in ("training", "checkpoint"):  # as on two cores; its own batches are not cut
+        monkeypatch.setattr(f"a2c.run.{module}.parts_of", lambda config: 2)
+    config, _ = load_config(env_id="Catch", overrides={"total_env_steps": 512, "runtime.mode": "eager"})
+    told = []
+    for longer, resume in ((config, False), (config.model_copy(update={"total_env_steps": 1024}), True)):
+        train(longer, tmp_path / "run", algorithm=imported("algorithm"), resume=resume, warn=told.append)
+    assert "was written on" not in " ".join(told)
 
 
 def test_a_metric_that_is_never_reported_is_told(tmp_path):

@@ -17,10 +17,9 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import small_config
+from conftest import assert_one_sentence, small_config
 from gymnasium.spaces import Box
 
-from a2c.cli import main
 from a2c.config import Config, CrashError, ModelConfig, UserError, build_config
 from a2c.envs import action_names, make_vec_env
 from a2c.export import export as exporting
@@ -33,10 +32,10 @@ from a2c.run.training import train
 
 PIXELS, PRECISIONS = ("scaled", "standardized"), ("float32", "mixed_bfloat16")
 NETWORKS = {
-    "nature": {"env": {"screen_size": 36}, "model": {"name": "nature", "conv_layers": None}},
+    "nature": {"env": {"screen_size": 36}, "model": {"name": "nature"}},
     "small": {},
-    "impala": {"env": {"screen_size": 21}, "model": {"name": "impala", "conv_layers": None}},  # pooled at odd sizes
-    "mlp": {"env": {"id": "CartPole-v1"}, "model": {"name": "mlp", "conv_layers": None}},
+    "impala": {"env": {"screen_size": 21}, "model": {"name": "impala"}},  # pooled at odd sizes
+    "mlp": {"env": {"id": "CartPole-v1"}, "model": {"name": "mlp"}},
 }
 INTEGRATION, SLOW = pytest.mark.integration, pytest.mark.slow
 KINDS = [  # every setting is among those of the integration tests
@@ -65,7 +64,7 @@ def config_of(network: str, pixels: str = "scaled", precision: str = "float32", 
         "total_env_steps": 32,
         "optimizer": {"name": "adam", "learning_rate": 0.01},
         "logging": {"trackers": []},
-        "runtime": {"precision": precision, "mode": "eager"},  # nothing is traced, which takes seconds
+        "runtime": {"precision": precision},
         **sections,
         "model": {"pixels": pixels, **sections.get("model", {})},
         **more,
@@ -338,55 +337,44 @@ def test_actions_of_other_environments(env_id, names):
 # --- what goes wrong --------------------------------------------------------------------------------------------------
 
 
-def run_main(capsys, *arguments: object) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as ended, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["a2c", *map(str, arguments)])
-        main()
-    text = capsys.readouterr()
-    return int(ended.value.code or 0), text.out, text.err
-
-
-def assert_refused(capsys, tmp_path: Path, *arguments: object, says: str, code: int = 2) -> None:
+def assert_refused(run_cli, tmp_path: Path, *arguments: object, says: str, code: int = 2) -> None:
     """One sentence, and the folder is as it was."""
     before = sorted(tmp_path.rglob("*"))
-    found, printed, complaint = run_main(capsys, "export", *arguments)
-    assert (found, printed) == (code, ""), complaint
-    assert says in complaint
-    assert complaint.count("\n") == 1
+    assert_one_sentence(run_cli("export", *arguments), code, says)
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_wrong_input_is_one_sentence(capsys, pong, tmp_path):
+def test_wrong_input_is_one_sentence(run_cli, pong, tmp_path):
     out, here = tmp_path / "out", ("--format", "savedmodel")
-    assert_refused(capsys, tmp_path, tmp_path / "nothing", "--out", out, *here, says="There is no run folder")
+    assert_refused(run_cli, tmp_path, tmp_path / "nothing", "--out", out, *here, says="There is no run folder")
     assert_refused(
-        capsys, tmp_path, pong, "--out", out, "--env", "Breakout", *here, says="trained on Pong, not on Breakout"
+        run_cli, tmp_path, pong, "--out", out, "--env", "Breakout", *here, says="trained on Pong, not on Breakout"
     )
-    assert_refused(capsys, tmp_path, pong, "--out", out, "--format", "torch", says="torch")
-    assert_refused(capsys, tmp_path, pong, "--out", tmp_path / "no" / "out", *here, says="a folder that exists")
+    assert_refused(run_cli, tmp_path, pong, "--out", out, "--format", "torch", says="torch")
+    assert_refused(run_cli, tmp_path, pong, "--out", tmp_path / "no" / "out", *here, says="a folder that exists")
     (tmp_path / "notes.txt").write_text("mine")
-    assert_refused(capsys, tmp_path, tmp_path / "notes.txt", "--out", out, *here, says="not a checkpoint")
-    assert_refused(capsys, tmp_path, pong, "--out", tmp_path / "notes.txt", *here, says="is there already")
+    assert_refused(run_cli, tmp_path, tmp_path / "notes.txt", "--out", out, *here, says="not a checkpoint")
+    assert_refused(run_cli, tmp_path, pong, "--out", tmp_path / "notes.txt", *here, says="is there already")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine").touch()
-    assert_refused(capsys, tmp_path, pong, "--out", tmp_path / "full", *here, says="is there already")
+    assert_refused(run_cli, tmp_path, pong, "--out", tmp_path / "full", *here, says="is there already")
     with pytest.raises(UserError, match="no format 'torch'"):
         export(pong, out=out, formats=["torch"])
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_that_cannot_be_written_to(capsys, pong, tmp_path):
+def test_a_folder_that_cannot_be_written_to(run_cli, pong, tmp_path):
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o500)
     words = ("--out", closed / "out", "--format", "savedmodel")
-    assert_refused(capsys, tmp_path, pong, *words, says="cannot be written: Permission denied")
+    assert_refused(run_cli, tmp_path, pong, *words, says="cannot be written: Permission denied")
 
 
 @pytest.mark.integration
-def test_a_system_that_takes_no_new_folders(capsys, pong):
+def test_a_system_that_takes_no_new_folders(run_cli, pong):
     """As the one above, for root too."""
     words = ("--out", "/proc/sys/net/out", "--format", "savedmodel")
-    assert_refused(capsys, Path("/proc/sys/net"), pong, *words, says="cannot be written")
+    assert_refused(run_cli, Path("/proc/sys/net"), pong, *words, says="cannot be written")
 
 
 @pytest.mark.integration
@@ -409,7 +397,7 @@ def test_an_empty_folder_and_what_a_killed_export_left_are_no_obstacle(pong, tmp
     ],
     ids=str,
 )
-def test_a_file_that_differs_from_the_agent_is_refused(capsys, file, change, pong, tmp_path, monkeypatch):
+def test_a_file_that_differs_from_the_agent_is_refused(run_cli, file, change, pong, tmp_path, monkeypatch):
     """By more than rounding; whichever output it is; NaN differs from everything."""
     load = getattr(exporting, f"_load_{file}")
 
@@ -419,7 +407,7 @@ def test_a_file_that_differs_from_the_agent_is_refused(capsys, file, change, pon
 
     monkeypatch.setattr(exporting, f"_load_{file}", wrong)
     says = "differs from the agent"
-    assert_refused(capsys, tmp_path, pong, "--out", tmp_path / "out", "--format", file, says=says, code=1)
+    assert_refused(run_cli, tmp_path, pong, "--out", tmp_path / "out", "--format", file, says=says, code=1)
 
 
 @pytest.mark.integration
@@ -438,7 +426,7 @@ def test_onnx_has_a_narrow_tolerance_in_bfloat16_too(tmp_path, monkeypatch):
 
 
 @pytest.mark.integration
-def test_onnx_needs_an_output_for_each_action(capsys, pong, tmp_path, monkeypatch):
+def test_onnx_needs_an_output_for_each_action(run_cli, pong, tmp_path, monkeypatch):
     """A network of C51 has more."""
     observe = exporting._observe
 
@@ -449,7 +437,7 @@ def test_onnx_needs_an_output_for_each_action(capsys, pong, tmp_path, monkeypatc
 
     monkeypatch.setattr(exporting, "_observe", widened)
     says = "outputs (None, 6) and (None,), and this one has [(None, 12), (None,)]; use --format savedmodel."
-    assert_refused(capsys, tmp_path, pong, "--out", tmp_path / "out", "--format", "onnx", says=says)
+    assert_refused(run_cli, tmp_path, pong, "--out", tmp_path / "out", "--format", "onnx", says=says)
     warnings = []
     export(pong, out=tmp_path / "out", warn=warnings.append)
     assert "only the SavedModel is written" in " ".join(warnings)
@@ -521,12 +509,12 @@ def test_a_network_that_was_trained_under_xla_is_exported(tmp_path):
     assert written.card["config"]["runtime"]["numerics"] == "auto"  # that of the training
 
 
-def test_without_onnx(capsys, pong, tmp_path, monkeypatch):
+def test_without_onnx(run_cli, pong, tmp_path, monkeypatch):
     """Asked for, a sentence; else the SavedModel alone, and how to get the other."""
     monkeypatch.setitem(sys.modules, "onnx", None)  # its import fails
     hint = "pip install 'a2c[onnx]'"
-    assert_refused(capsys, tmp_path, pong, "--out", tmp_path / "out", "--format", "onnx", says=hint)
-    code, printed, complaint = run_main(capsys, "export", pong, "--out", tmp_path / "out", "--json")
+    assert_refused(run_cli, tmp_path, pong, "--out", tmp_path / "out", "--format", "onnx", says=hint)
+    code, printed, complaint = run_cli("export", pong, "--out", tmp_path / "out", "--json")
     assert code == 0, complaint
     assert "only the SavedModel is written" in complaint
     assert hint in complaint
@@ -534,10 +522,10 @@ def test_without_onnx(capsys, pong, tmp_path, monkeypatch):
     assert not (tmp_path / "out" / "policy.onnx").exists()
 
 
-def test_the_default_folder_is_in_the_run(capsys, tmp_path):
+def test_the_default_folder_is_in_the_run(run_cli, tmp_path):
     train(config_of("mlp"), tmp_path / "run")
     checkpoint = tmp_path / "run" / "checkpoints" / "step-000000000032.npz"
-    code, said, _ = run_main(capsys, "export", checkpoint, "--format", "savedmodel")
+    code, said, _ = run_cli("export", checkpoint, "--format", "savedmodel")
     assert code == 0
     assert "card.md says how to use it" in said
     folder = tmp_path / "run" / "export-000000000032"

@@ -18,11 +18,21 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
-from conftest import GRAPH, Ended, heed_sigint, small_config
+from conftest import (
+    GRAPH,
+    PONG_RUN,
+    assert_one_sentence,
+    heed_sigint,
+    read_lines,
+    rewritten,
+    small_config,
+    timeless,
+    wait_for,
+)
 from gymnasium.spaces import Box, Discrete
 
 from a2c.config import Config, CrashError, UserError, build_config, changed
-from a2c.evaluation.evaluate import evaluate
+from a2c.evaluation.evaluate import evaluate, games_to_play
 from a2c.execution.signals import StopSignal
 from a2c.run.archive import read_archive, write_archive
 from a2c.run.callbacks import Callback
@@ -35,8 +45,6 @@ from a2c.run.lookup import command_for, find_checkpoint, find_runs
 from a2c.run.progress import Progress
 from a2c.run.step_files import step_files
 from a2c.run.training import train
-
-TIMES = ("seconds", "steps_per_second")
 
 
 class Sick(gym.Env):
@@ -77,7 +85,7 @@ def sick_config(sickness: str, **sections: object):
         gym.register(env_id, lambda **options: kind(**options))
     values = {
         "env": {"id": env_id, "num_envs": 2, "reward_clipping": "none"},
-        "model": {"name": "mlp", "conv_layers": None, "hidden_sizes": [8]},
+        "model": {"name": "mlp", "hidden_sizes": [8]},
         "logging": {"every_updates": 1},
         "checkpoint": {"every_updates": 3},
     }
@@ -87,8 +95,7 @@ def sick_config(sickness: str, **sections: object):
 
 
 def lines(run_dir: Path) -> list[dict]:
-    rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in row.items() if key not in TIMES} for row in rows]
+    return [timeless(line) for line in read_lines(run_dir / "metrics.jsonl")]
 
 
 def weights(run_dir: Path) -> list[bytes]:
@@ -126,7 +133,7 @@ def test_an_update_that_is_not_finite_stops_the_run_and_leaves_its_batch(run_dir
 @pytest.mark.parametrize("sickness", ["observation", pytest.param("reward", marks=pytest.mark.integration)])
 def test_nan_of_an_environment_is_not_blamed_on_the_learning_rate(run_dir, sickness):
     """The minibatches of PPO have advantages, not rewards."""
-    config = sick_config(sickness, algorithm={"name": "ppo", "num_minibatches": 2})
+    config = sick_config(sickness, algorithm={"name": "ppo", "num_minibatches": 2, "num_epochs": 1})
     with pytest.raises(UserError, match="Mend the environment, which gave NaN or infinity, or leave"):
         train(config, run_dir)
 
@@ -208,6 +215,7 @@ def test_an_exception_in_the_loop_leaves_what_repeats_it(run_dir):
     assert report["counters"]["episodes"] == 12  # of 10 steps, in 2 environments x 64 steps, also between two lines
     with pytest.raises(CrashError, match="after update 8 with ZeroDivisionError"):
         train(config, incident, resume=True)
+    assert find_runs(run_dir.parent) == [run_dir]  # an incident is no agent
 
 
 def test_a_users_code_that_calls_sys_exit_does_not_end_the_run_as_if_it_were_done(run_dir):
@@ -303,12 +311,6 @@ def test_a_replay_stays_until_the_next_checkpoint_if_environments_are_lost(run_d
     train(longer, tmp_path / "copy", resume=True, warn=pytest.fail)
 
 
-def test_nothing_is_said_of_one_that_is(run_dir):
-    config = sick_config("none", total_env_steps=64)
-    train(config, run_dir)
-    train(config.model_copy(update={"total_env_steps": 128}), run_dir, resume=True, warn=pytest.fail)
-
-
 # --- disks and folders -----------------------------------------------------------------------------------------------
 
 CATCH = ["train", "--env", "Catch", "--quiet"]
@@ -328,14 +330,6 @@ def begun(catch_run: Path, run_dir: Path) -> Callable[[int], Config]:
 
 def run(*command: object, **options) -> subprocess.CompletedProcess:
     return subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=300, **options)
-
-
-def assert_one_sentence(done: subprocess.CompletedProcess | Ended, code: int, *words: str) -> None:
-    assert done.returncode == code, done.stderr
-    assert len(done.stderr.splitlines()) == 1, done.stderr
-    assert done.stderr.startswith("a2c: ")
-    for word in words:
-        assert word in done.stderr
 
 
 @contextmanager
@@ -500,22 +494,20 @@ def test_metrics_that_are_no_lines_of_metrics_are_dropped(begun, run_dir, what):
 
 def test_only_what_is_damaged_is_passed_over(run_dir, tmp_path):
     """Of a newer version, say: going on from the one before would drop what that version wrote."""
-    config = small_config(env={"id": "Catch"}, total_env_steps=128)
+    config = small_config(env={"id": "Catch"}, total_env_steps=64)
     train(config, run_dir)
     latest = step_files(run_dir / "checkpoints")[-1]
     arrays, _ = read_archive(latest)
-    meta = json.loads(arrays["meta"].tobytes())
-    newer = np.frombuffer(json.dumps({**meta, "format": 99}).encode(), np.uint8)
-    write_archive(latest, {**arrays, "meta": newer})
-    longer = config.model_copy(update={"total_env_steps": 256})
+    rewritten(latest, lambda meta: meta.update(format=99))
+    longer = config.model_copy(update={"total_env_steps": 128})
     with pytest.raises(UserError, match="format '99'"):
         train(longer, run_dir, resume=True)
     write_archive(latest, arrays)
     misnamed = latest.with_name("step-000009999999.npz")
     latest.rename(misnamed)
     said = []
-    assert train(longer, run_dir, resume=True, warn=said.append).counters.env_steps == 256
-    assert "holds 128 steps, which is not what its name says" in said[0]
+    assert train(longer, run_dir, resume=True, warn=said.append).counters.env_steps == 128
+    assert "holds 64 steps, which is not what its name says" in said[0]
     assert misnamed.with_suffix(".damaged").exists()  # set aside, not deleted
 
 
@@ -533,19 +525,13 @@ def test_the_best_is_a_last_resort(run_dir):
 
 def test_whoever_comes_second_goes_on_from_what_the_first_left(begun, run_dir):
     """The checkpoint is chosen under the lock: chosen before it, the other's later ones would be dropped."""
-    longer = begun(320)
+    longer = begun(96)
     with FolderLock(run_dir) as lock:
         lock.take()
         with pytest.raises(UserError, match="Another process"):
             train(longer, run_dir, resume=True)
     train(longer, run_dir, resume=True)
-    assert train(longer, run_dir, resume=True).counters.env_steps == 320
-
-
-def test_an_incident_is_no_agent(run_dir):
-    with pytest.raises(CrashError):
-        train(sick_config("crash"), run_dir)
-    assert find_runs(run_dir.parent) == [run_dir]
+    assert train(longer, run_dir, resume=True).counters.env_steps == 96
 
 
 def test_steps_beyond_what_can_be_counted_are_refused_before_anything_is_written(begun, run_cli, run_dir):
@@ -567,14 +553,6 @@ def started(*command: object, **options) -> subprocess.Popen:
         env={**os.environ, "PYTHONFAULTHANDLER": "1"},  # says where it was, should it crash
         **options,
     )
-
-
-def wait_for(condition, process: subprocess.Popen) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def has_lines(run_dir: Path) -> bool:
@@ -724,10 +702,10 @@ def test_auto_resume_names_what_differs_from_the_run(run_cli, catch_run, given, 
 
 
 def test_checkpoints_by_the_clock(run_dir):
-    for every_minutes, checkpoints in ((1e-6, 11), (0, 2)):  # 0: never; there is that of the start, and that of the end
+    for every_minutes, checkpoints in ((1e-6, 4), (0, 2)):  # 0: never; there is that of the start, and that of the end
         saving = {"every_updates": 10**6, "every_minutes": every_minutes, "keep": 99}
         folder = run_dir / str(checkpoints)
-        train(sick_config("none", checkpoint=saving, total_env_steps=160), folder)
+        train(sick_config("none", checkpoint=saving, total_env_steps=48), folder)
         assert len(step_files(folder / "checkpoints")) == checkpoints
 
 
@@ -762,14 +740,14 @@ def test_a_checkpoint_does_not_decide_which_module_is_run(run_cli, tmp_path, mon
     assert again.returncode == 0, again.stderr
 
 
-def test_a_checkpoint_of_another_game_is_refused(pong_run):
+def test_a_checkpoint_of_another_game_is_refused():
     with pytest.raises(UserError, match="was trained on Pong, not on Breakout"):
-        evaluate(pong_run, env_id="Breakout")
-    assert evaluate(pong_run, env_id="ALE/Pong-v5", episodes=1).env == "Pong"
+        evaluate(PONG_RUN, env_id="Breakout")
+    assert games_to_play(PONG_RUN, env_id="ALE/Pong-v5") > 0  # another form of its id
 
 
 def test_another_version_of_an_environment_is_another_environment(run_dir):
-    config = small_config(env={"id": "CartPole-v1"}, model={"name": "mlp", "conv_layers": None}, total_env_steps=32)
+    config = small_config(env={"id": "CartPole-v1"}, model={"name": "mlp"}, total_env_steps=32)
     train(config, run_dir)
     with pytest.raises(UserError, match="was trained on CartPole-v1, not on CartPole-v0"):
         evaluate(run_dir, env_id="CartPole-v0")

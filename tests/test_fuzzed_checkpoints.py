@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import small_config
+from conftest import packed, read_lines, rewritten, small_config
 
 from a2c.algorithms.algorithm import build_algorithm
 from a2c.config import Config, UserError, build_config
@@ -53,8 +53,7 @@ DTYPES = ["?", "u1", "i1", "i4", "i8", "u8", "f2", "f4", "f8", ">f4", "c8", "U3"
 def config() -> Config:
     return small_config(
         env={"id": "Chain"},
-        model={"name": "mlp", "conv_layers": None, "hidden_sizes": [4]},
-        runtime={"mode": "eager"},
+        model={"name": "mlp", "hidden_sizes": [4]},
         total_env_steps=320,
         evaluation={"episodes": 2, "every_env_steps": 100},
     )
@@ -181,7 +180,7 @@ def mutated_arrays(rng: np.random.Generator, arrays: dict[str, np.ndarray]) -> d
             arrays[name + "x"] = arrays.pop(name)
         case 2 | 3:
             meta = mutated_value(rng, json.loads(arrays["meta"].tobytes()))
-            arrays["meta"] = np.frombuffer(json.dumps(meta).encode(), np.uint8)
+            arrays["meta"] = packed(meta)
         case _:
             arrays[name] = mutated_array(rng, arrays[name])
     return arrays
@@ -250,7 +249,7 @@ def fuzz_folders(run: Path, tmp_path: Path, *, folders: int, seed: int) -> Count
         longer = config().model_copy(update={"total_env_steps": 384})
         seen[outcome(lambda f=folder, c=longer: train(c, f, resume=True))] += 1
         if any(b"384" in file.name.encode() for file in step_files(folder / "checkpoints")):
-            rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+            rows = read_lines(folder / "metrics.jsonl")
             assert rows[-1]["env_steps"] == 384
         shutil.rmtree(folder)
     return seen
@@ -300,12 +299,12 @@ def test_ten_thousand_mutated_checkpoints_do_no_harm(run, tmp_path, capsys):
 
 def test_a_network_larger_than_its_file_is_refused_before_memory_is_taken(run, tmp_path):
     """A config in 1 kB may ask for 17 GB of weights."""
-    arrays, _ = read_archive(step_files(run / "checkpoints")[-1])
-    meta = json.loads(arrays["meta"].tobytes())
-    meta["config"]["model"]["hidden_sizes"] = [20_000, 20_000]
-    assert build_config(meta["config"], where="test")
-    file = tmp_path / "large.npz"
-    write_archive(file, {**arrays, "meta": np.frombuffer(json.dumps(meta).encode(), np.uint8)})
+
+    def grown(meta: dict) -> None:
+        meta["config"]["model"]["hidden_sizes"] = [20_000, 20_000]
+        assert build_config(meta["config"], where="test")
+
+    file = rewritten(step_files(run / "checkpoints")[-1], grown, to=tmp_path / "large.npz")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(UserError, match="does not fit"):
         evaluate(file, episodes=1)

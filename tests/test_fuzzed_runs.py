@@ -53,7 +53,7 @@ def trained(tmp_path_factory) -> Path:
     from a2c.run.training import train  # imports TensorFlow
 
     home = tmp_path_factory.mktemp("fuzzed")
-    small = {"env": {"id": "Catch"}, "runtime": {"mode": "eager"}, "total_env_steps": 128}
+    small = {"env": {"id": "Catch"}, "total_env_steps": 128}
     for name, rate in (("run", 1e-3), ("other", 1e-4)):
         settings = {**small, "optimizer": {"learning_rate": rate}}
         train(small_config(**settings, evaluation={"episodes": 1, "every_env_steps": 64}), home / name)

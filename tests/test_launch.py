@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import heed_sigint
+from conftest import assert_one_sentence, heed_sigint
 
 from a2c.execution.launch import launch
 
@@ -300,7 +300,4 @@ def test_the_command_runs_in_every_worker_with_all_its_options(tmp_path):
     ],
 )
 def test_a_mistake_is_one_sentence(tmp_path, run_cli, arguments, said):
-    result = run_cli("launch", *arguments, cwd=tmp_path)
-    assert (result.returncode, result.stdout) == (2, "")
-    assert said in result.stderr
-    assert result.stderr.count("\n") == 1
+    assert_one_sentence(run_cli("launch", *arguments, cwd=tmp_path), 2, said)

@@ -41,10 +41,10 @@ def scalars(folder) -> dict[str, list[tuple[int, float]]]:
 
 
 def test_tensorboard_shows_every_scalar_over_env_steps(run_dir):
-    train(small_config(env={"id": "Catch"}, total_env_steps=640), run_dir)
+    train(small_config(env={"id": "Catch"}, total_env_steps=128), run_dir)
     shown = scalars(run_dir)
     assert shown.keys() == set(tensorboard_tags(A2CSection()).values())
-    assert [step for step, _ in shown["losses/entropy"]] == list(range(64, 641, 64))
+    assert [step for step, _ in shown["losses/entropy"]] == [64, 128]
 
 
 def raw_events(folder: Path) -> list[list[tuple[int, float]]]:

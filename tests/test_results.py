@@ -378,11 +378,11 @@ def test_a_contestant_that_fails_says_why(contestant):
 
 def test_each_round_is_kept(contestant, monkeypatch, tmp_path, signals):
     module = sys.modules["equal_minutes"]
-    contestant.command = ["sleep", "300"]
-    for name, value in (("NAMES", {"ppo": "ours"}), ("SLICE", 0.6), ("KEPT", tmp_path / "kept")):
+    contestant.command, contestant.seconds = ["sleep", "300"], 2.45  # with five rounds above 3, with four below
+    for name, value in (("NAMES", {"ppo": "ours"}), ("SLICE", 0.12), ("KEPT", tmp_path / "kept")):
         monkeypatch.setattr(module, name, value)
     monkeypatch.setattr(module, "Contestant", lambda *_: contestant)
-    assert call(module, "train", "--games", "Pong", "--minutes", "0.05", monkeypatch=monkeypatch) == 0
+    assert call(module, "train", "--games", "Pong", "--minutes", "0.01", monkeypatch=monkeypatch) == 0
     kept = json.loads((tmp_path / "kept/pong.json").read_text())
     assert (kept["minutes"], kept["seed"], kept["curves"]) == (0.1, 0, {"ppo": []})
 

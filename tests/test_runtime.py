@@ -8,9 +8,9 @@ from importlib.metadata import PackageNotFoundError
 
 import pytest
 import tensorflow as tf
+from conftest import assert_one_sentence
 
 import a2c
-from a2c.cli import main
 from a2c.config import RuntimeConfig, UserError
 from a2c.execution.machine import processor, versions
 from a2c.execution.runtime import INEXACT_PASSES, graph_rewrites, is_exact, machine, setup, stream_seed
@@ -158,15 +158,9 @@ def test_a_process_may_go_from_exact_to_fast_and_back():
         assert in_force(config) == is_exact(config) == (numerics != "fast")
 
 
-def test_the_command_line_refuses_exact_on_a_gpu_in_one_sentence(a_gpu, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["a2c", "train", "--env", "Catch", "--set", "runtime.numerics=exact"])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    assert stop.value.code == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert "CUDA_VISIBLE_DEVICES=" in error
+def test_the_command_line_refuses_exact_on_a_gpu_in_one_sentence(a_gpu, tmp_path, run_cli):
+    ended = run_cli("train", "--env", "Catch", "--set", "runtime.numerics=exact", cwd=tmp_path)
+    assert_one_sentence(ended, 2, "CUDA_VISIBLE_DEVICES=")
     assert not list(tmp_path.iterdir())
 
 

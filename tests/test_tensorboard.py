@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 
 import numpy as np
 import pytest
-from conftest import small_config
+from conftest import read_lines, small_config
 from tensorboard.util.tensor_util import make_ndarray
 
 from a2c.algorithms.sections import A2CSection
@@ -103,7 +103,7 @@ def test_scalars_are_in_their_groups(tensorboard, folder):
     assert {run: set(tags[run]) for run in tags} == {"zero": wanted, "one": wanted}
     for run in tags:
         shown = tensorboard.get("scalars/scalars", run=run, tag="losses/entropy")
-        lines = [json.loads(line) for line in (folder / run / "metrics.jsonl").read_text().splitlines()]
+        lines = read_lines(folder / run / "metrics.jsonl")
         assert [step for _, step, _ in shown] == [line["env_steps"] for line in lines] == [160, 320, 480, 640]
         assert [value for *_, value in shown] == pytest.approx([line["entropy"] for line in lines])
 

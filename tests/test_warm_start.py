@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import yaml
-from conftest import small_config
+from conftest import draw_nothing, small_config
 
-from a2c.config import UserError, changed, load_config
+from a2c.config import UserError, build_config, changed
 from a2c.run.checkpoint import read_checkpoint
 from a2c.run.step_files import step_files
 from a2c.run.training import train
@@ -49,13 +49,14 @@ def test_the_weights_are_taken_and_all_else_is_fresh(first, tmp_path):
         assert any((a != start.group("model")[key]).any() for key, a in learned.group("model").items())
 
 
-def test_where_it_came_from_is_kept_by_resume_and_said_in_the_report(first, tmp_path):
+def test_where_it_came_from_is_kept_by_resume_and_said_in_the_report(first, tmp_path, monkeypatch):
     run, plain = tmp_path / "run", tmp_path / "plain"
     train(config(total_env_steps=64), run, init_from=first)
     train(config(), run, resume=True)
     said = read_checkpoint(step_files(run / "checkpoints")[-1]).meta["init_from"]
     assert said.startswith(f"{step_files(first / 'checkpoints')[-1]}, 320 steps, weights ")
     assert yaml.safe_load((run / "config.yaml").read_text())["provenance"]["init_from"] == said
+    draw_nothing(monkeypatch)
     page = make_page(read_runs([run], pytest.fail))
     assert page.count(said) == 2
     assert "so give <code>--init-from</code> too" in page
@@ -82,7 +83,7 @@ def test_other_inputs_are_told_once(first, tmp_path):
 
 def test_another_game_is_told_too(tmp_path):
     """No network for vectors sees a screen, so its size says nothing."""
-    told, plain = [], {"total_env_steps": 32, "model": {"name": "mlp", "conv_layers": None}}
+    told, plain = [], {"total_env_steps": 32, "model": {"name": "mlp"}}
     train(small_config(env={"id": "CartPole-v0"}, **plain), tmp_path / "short")
     long = small_config(env={"id": "CartPole-v1", "screen_size": 84}, **plain)
     train(long, tmp_path / "long", init_from=tmp_path / "short", warn=told.append)
@@ -151,17 +152,20 @@ def test_the_command(run_cli, first, tmp_path):
 
 
 def test_a_policy_taken_for_q_values_is_told(tmp_path):
-    def play_cart_pole(name, **how):
-        net = {"model.name": "mlp", "model.hidden_sizes": (8,), "model.separate_value": False}
-        settings, _ = load_config(
-            env_id="CartPole-v1", overrides={**net, "algorithm.name": name, "total_env_steps": 2_048}
-        )
-        train(settings, tmp_path / name, warn=told.append, **how)
+    def play_bandit(name, algorithm, **how):
+        values = {
+            "total_env_steps": 32,
+            "env": {"id": "Bandit", "num_envs": 4},
+            "model": {"name": "mlp", "hidden_sizes": [8], "separate_value": False},
+            "algorithm": {"name": name, "rollout_length": 8, **algorithm},
+            "runtime": {"mode": "eager"},
+        }
+        train(build_config(values, where="test"), tmp_path / name, warn=told.append, **how)
 
-    told = []
-    play_cart_pole("a2c")
-    play_cart_pole("ppo", init_from=tmp_path / "a2c")
+    told, few = [], {"learning_starts": 16, "gradient_steps": 1, "batch_size": 8, "replay_capacity": 64}
+    play_bandit("a2c", {})
+    play_bandit("ppo", {"num_minibatches": 1}, init_from=tmp_path / "a2c")
     assert told == []
-    play_cart_pole("dqn", init_from=tmp_path / "a2c")
+    play_bandit("dqn", few, init_from=tmp_path / "a2c")
     assert len(told) == 1
     assert "was trained by a2c and gives logits of a policy; dqn takes them for Q-values" in told[0]

@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
-from numbers import Integral
 from typing import Any, NamedTuple, Protocol
 
 import keras
@@ -93,7 +92,6 @@ class Algorithm(ABC):
         steps: its compiled steps, by name.
         variables: all that changes from update to update and is not a function of their number, in named lists; saved
             in checkpoints. The policy needs only "model".
-        parts: number of parts that every batch is split into, see `parts_of`.
         memory: what it keeps of earlier rollouts, if it does; saved beside the checkpoints.
         traced: compiled functions that every round calls besides those of `learning` and the policies' `explore`.
     """
@@ -101,7 +99,6 @@ class Algorithm(ABC):
     policy: Policy
     steps: Mapping[str, Step]
     variables: dict[str, Sequence[Any]]
-    parts: int
     memory: Memory | None = None
     traced: Sequence[Compiled] = ()
 
@@ -201,7 +198,7 @@ def _checked(yielded: Any, steps: Mapping[str, Step]) -> tuple[str, Batch]:
     return yielded
 
 
-_NEEDED = ("policy", "steps", "variables", "parts")  # attributes of an `Algorithm` that have no default
+_NEEDED = ("policy", "steps", "variables")  # attributes of an `Algorithm` that have no default
 
 
 def algorithm_class(config: Config) -> type[Algorithm]:
@@ -246,8 +243,6 @@ def _check_form(algorithm: Algorithm, name: str) -> None:
     """Check that the algorithm of this name has what it needs, in the form that is used."""
     if missing := [attribute for attribute in _NEEDED if not hasattr(algorithm, attribute)]:
         raise UserError(f"{name} has no {' and no '.join(missing)}, which its `__init__` has to set.")
-    if not (isinstance(algorithm.parts, Integral) and algorithm.parts > 0):
-        raise UserError(f"{name}: its `parts` is {algorithm.parts!r}, and has to be 1, or `parts_of(config)`.")
     for attribute in ("steps", "variables"):
         if not isinstance(value := getattr(algorithm, attribute), Mapping):
             raise UserError(f"{name}: its `{attribute}` is a {type(value).__name__}, and has to be a dict, by name.")

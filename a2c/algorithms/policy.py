@@ -34,7 +34,7 @@ class Policy(Protocol):
     Attributes:
         model: the network; observations [N, *obs] -> its outputs.
         says: the shape [...] of each array that `explore` returns besides the actions, by name.
-        compiled: the compiled functions by name, to time or trace them.
+        compiled: the compiled functions by name: explore, act, greedy and look, which the methods call, and others.
         acts: how `act` chooses, in a word for people.
         shows: what the network tells of each action.
         head: what makes it of the network's two outputs; see `duelling_q_values` for the third.
@@ -49,7 +49,8 @@ class Policy(Protocol):
 
     def act(self, observations: np.ndarray, seed: np.ndarray) -> np.ndarray:
         """Draw actions [N] int32 as the trained agent plays."""
-        ...
+        actions, _ = self.compiled["act"](observations, seed)
+        return actions.numpy()  # type: ignore[no-any-return]
 
     def act_greedily(self, observations: np.ndarray) -> np.ndarray:
         """The best actions [N] int32, without a draw."""
@@ -60,7 +61,8 @@ class Policy(Protocol):
 
         Each replica works on its slice; the draws are those of one process with the environments of all workers.
         """
-        ...
+        actions, said = self.compiled["explore"](observations, seed)
+        return actions.numpy(), {name: array.numpy() for name, array in said.items()}
 
     def look(self, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Log-probabilities or Q-values of the actions [N, A], see `shows`, and values [N], both float32."""
@@ -116,16 +118,6 @@ class ActorCriticPolicy(Policy):
             "value": Compiled(self._value, mode, any_batch, as_operation=often),
             "look": Compiled(self._look, mode, any_batch),
         }
-
-    def act(self, observations: np.ndarray, seed: np.ndarray) -> np.ndarray:
-        """See `Policy`."""
-        actions, _ = self.compiled["act"](observations, seed)
-        return actions.numpy()  # type: ignore[no-any-return]
-
-    def explore(self, observations: np.ndarray, seed: np.ndarray) -> tuple[np.ndarray, Said]:
-        """See `Policy`."""
-        actions, said = self.compiled["explore"](observations, seed)
-        return actions.numpy(), {name: array.numpy() for name, array in said.items()}
 
     def value(self, observations: np.ndarray) -> np.ndarray:
         """V of observations [N, *obs] -> [N] float32."""
@@ -210,14 +202,6 @@ class QPolicy(Policy):
             "look": Compiled(self._look, mode, any_batch),
         }
 
-    def act(self, observations: np.ndarray, seed: np.ndarray) -> np.ndarray:
-        """See `Policy`."""
-        return self.compiled["act"](observations, seed).numpy()  # type: ignore[no-any-return]
-
-    def explore(self, observations: np.ndarray, seed: np.ndarray) -> tuple[np.ndarray, Said]:
-        """See `Policy`."""
-        return self.compiled["explore"](observations, seed).numpy(), {}
-
     def serve(self, observations: tf.Tensor) -> dict[str, tf.Tensor]:
         """See `Policy`."""
         q_values, values = self._look(observations)
@@ -228,11 +212,14 @@ class QPolicy(Policy):
         first, values = model(observations)
         return duelling_q_values(first, values) if self.head == "duelling" else first
 
-    def _explore(self, observations: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        return draw_epsilon_greedily(self.q_values(self.model, observations), tf.convert_to_tensor(self.epsilon), seed)
+    def _explore(self, observations: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        return self._draw(observations, tf.convert_to_tensor(self.epsilon), seed)
 
-    def _act(self, observations: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        return draw_epsilon_greedily(self.q_values(self.model, observations), self._final_epsilon, seed)
+    def _act(self, observations: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        return self._draw(observations, self._final_epsilon, seed)
+
+    def _draw(self, observations: tf.Tensor, epsilon: Any, seed: tf.Tensor) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        return draw_epsilon_greedily(self.q_values(self.model, observations), epsilon, seed), {}
 
     def _greedy(self, observations: tf.Tensor) -> tf.Tensor:
         return tf.argmax(self.q_values(self.model, observations), axis=-1, output_type=tf.int32)

@@ -147,7 +147,7 @@ def _rounds(
     plain: Loop, clocked: Loop, clock: Clock, updates: int, flops: float, on_round: Callable[[], None]
 ) -> Iterator[Round]:
     """Time everything in turn, ROUNDS times."""
-    config, parts = plain.config, plain.algorithm.parts
+    config, parts = plain.config, len(plain.collector.groups)
     share, cores = share_of_group(config.env, parts)
     steps = updates * config.algorithm.rollout_length
     with ThreadPoolExecutor(parts) as threads, ExitStack() as stack:

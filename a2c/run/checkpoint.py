@@ -26,7 +26,7 @@ from a2c.config import Config, CrashError, UserError, bring_up_to_date, build_co
 from a2c.data.collector import RolloutCollector
 from a2c.execution.machine import versions
 from a2c.execution.replicas import ALONE, Replicas, from_text, to_text
-from a2c.execution.runtime import machine
+from a2c.execution.runtime import machine, parts_of
 from a2c.extensions import is_extension
 from a2c.networks.model import weight_shapes
 from a2c.reading import OddFileError
@@ -141,7 +141,7 @@ class Checkpoints:
         meta = {
             "format": FORMAT,
             "versions": versions(),
-            "machine": machine(self.algorithm.parts),
+            "machine": machine(parts_of(self.config)),
             "config": dump_config(self.config),
             "counters": self.counters.state(),
             **({"init_from": self.init_from} if self.init_from else {}),

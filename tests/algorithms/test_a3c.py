@@ -8,7 +8,7 @@ import threading
 import gymnasium as gym
 import numpy as np
 import pytest
-from conftest import VECTORS, A, make_rollout, run_config, small_config
+from conftest import MODES, VECTORS, A, make_rollout, read_lines, run_config, small_config
 from gymnasium.spaces import Box
 
 from a2c.algorithms.a3c import A3C, ActorStep
@@ -27,7 +27,6 @@ from a2c.run.training import train
 
 pytestmark = pytest.mark.usefixtures("exact_numerics")
 
-EAGER = {"mode": "eager"}  # for what does not depend on it: nothing is traced
 MLP = {"name": "mlp", "hidden_sizes": [8]}
 
 
@@ -35,7 +34,7 @@ def config_of(algorithm: dict, **sections: object) -> Config:
     """Bandit in 4 environments, 5 steps a rollout."""
     values = {
         "env": {"id": "Bandit", "num_envs": 4},
-        "model": {"name": "mlp", "conv_layers": None, "hidden_sizes": [8]},
+        "model": {"name": "mlp", "hidden_sizes": [8]},
         "logging": {"every_updates": 1, "trackers": []},
         "checkpoint": {"every_updates": 2},
         **sections,
@@ -82,7 +81,7 @@ def test_one_actor_with_one_rollout_a_round_is_a2c_bit_for_bit(mode, sections):
 
 def test_the_gradients_of_an_actor_are_those_of_its_copy_applied_to_the_shared_weights():
     """Between its copy and its step another actor makes one: SGD would go from the new weights along the old slope."""
-    config = a3c(2, 1, env={"id": "Chain", "num_envs": 4}, optimizer={"max_grad_norm": 1e6}, runtime=EAGER)
+    config = a3c(2, 1, env={"id": "Chain", "num_envs": 4}, optimizer={"max_grad_norm": 1e6})
     algorithm, *_ = after(config, 2)
     assert isinstance(algorithm, A3C)
     first, second = algorithm.learners
@@ -102,14 +101,14 @@ def test_the_gradients_of_an_actor_are_those_of_its_copy_applied_to_the_shared_w
 
 def test_several_actors_make_all_steps_and_each_counts_the_steps_of_others(run_dir):
     """Every pull of Bandit's arms is a game, so that none can be lost unseen."""
-    config = a3c(4, 3, total_env_steps=5 * 4 * 3 * 4, runtime=EAGER)
+    config = a3c(4, 3, total_env_steps=5 * 4 * 3 * 2)
     summary = train(config, run_dir)
     counters = summary.counters
-    assert (counters.updates, counters.env_steps, counters.episodes) == (4, 240, 240)
-    assert counters.gradient_steps == 4 * 4 * 3
+    assert (counters.updates, counters.env_steps, counters.episodes) == (2, 120, 120)
+    assert counters.gradient_steps == 2 * 4 * 3
     arrays = find_checkpoint(run_dir).arrays
-    assert int(arrays["collector/draws"]) == 4 * 3 * 5
-    rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    assert int(arrays["collector/draws"]) == 2 * 3 * 5
+    rows = read_lines(run_dir / "metrics.jsonl")
     for row in rows:
         assert 0 <= row["staleness"] <= 3 * 3  # a round's steps of the others
     assert any(row["staleness"] > 0 for row in rows)
@@ -127,7 +126,7 @@ def test_all_actors_learn_from_their_own_environments_at_a_time(monkeypatch):
         return collect(self, index, explore)
 
     monkeypatch.setattr(RolloutCollector, "collect_group", collect_group)
-    _, _, (update,), episodes = after(a3c(4, 2, runtime=EAGER), 1)
+    _, _, (update,), episodes = after(a3c(4, 2), 1)
     assert sorted(columns) == [0, 1, 2, 3]
     assert update.gradient_steps == 8
     games = sorted((episode.env_index, episode.number) for _, episode in episodes)
@@ -139,7 +138,7 @@ def test_all_actors_learn_from_their_own_environments_at_a_time(monkeypatch):
 
 def test_an_actor_draws_what_its_group_would_in_a_joint_rollout_and_others_draw_otherwise():
     """Bandit's observation is always the same: with equal draws both would pull the same arms."""
-    config = a3c(2, 1, runtime=EAGER)
+    config = a3c(2, 1)
     with (
         make_env_groups(config.env, seed=0, groups=2) as envs,
         make_env_groups(config.env, seed=0, groups=2) as same,
@@ -158,7 +157,7 @@ def test_an_actor_draws_what_its_group_would_in_a_joint_rollout_and_others_draw_
 def test_the_learning_rate_falls_over_the_steps_of_all_actors():
     """Half of it is left after two of four rounds."""
     linear = {"schedule": "linear", "learning_rate": 1e-2}
-    algorithm, *_ = after(a3c(2, 3, total_env_steps=4 * 60, optimizer=linear, runtime=EAGER), 2)
+    algorithm, *_ = after(a3c(2, 3, total_env_steps=4 * 60, optimizer=linear), 2)
     assert isinstance(algorithm, A3C)
     assert float(algorithm.learners[0].optimizer.learning_rate) == pytest.approx(0.5e-2)
 
@@ -199,7 +198,7 @@ def sick(how: str, **sections: object) -> Config:
     return a3c(2, 4, env={"id": f"SickArms-{how}-v0", "num_envs": 4}, total_env_steps=160, **sections)
 
 
-@pytest.mark.parametrize("mode", ["graph", "eager"])
+@pytest.mark.parametrize("mode", MODES)
 def test_what_is_not_finite_in_one_actor_is_not_applied_and_is_kept(run_dir, mode):
     with pytest.raises(UserError, match=r"Update 1 is not finite, first in batch.rewards, and was not applied"):
         train(sick("reward", runtime={"mode": mode}), run_dir)
@@ -214,14 +213,14 @@ def test_what_is_not_finite_in_one_actor_is_not_applied_and_is_kept(run_dir, mod
 
 
 def test_a_run_that_skips_it_has_all_its_steps(run_dir):
-    counters = train(sick("reward", optimizer={"on_nan": "skip"}, runtime=EAGER), run_dir).counters
+    counters = train(sick("reward", optimizer={"on_nan": "skip"}), run_dir).counters
     assert (counters.updates, counters.skipped_updates, counters.env_steps, counters.episodes) == (2, 1, 160, 160)
     assert counters.gradient_steps == 5 + 8
 
 
 def test_the_stage_is_found_with_the_weights_that_the_actor_had(monkeypatch):
     """Its weights are NaN, the shared ones are finite: copied once more, the gradients would be finite again."""
-    config = a3c(2, 3, runtime=EAGER)
+    config = a3c(2, 3)
     copy = ActorStep.synchronize
 
     def synchronize(self):
@@ -242,7 +241,7 @@ def test_the_stage_is_found_with_the_weights_that_the_actor_had(monkeypatch):
 
 def test_an_exception_in_a_thread_of_an_actor_ends_the_run(run_dir):
     with pytest.raises(CrashError, match="The run stopped after update 0 with ZeroDivisionError: the moon is full"):
-        train(sick("crash", runtime=EAGER), run_dir)
+        train(sick("crash"), run_dir)
     assert find_checkpoint(run_dir).env_steps == 0
 
 
@@ -270,16 +269,16 @@ def test_ctrl_c_in_the_middle_of_a_round_stops_after_it(run_dir, monkeypatch):
 
 
 def test_a_stopped_run_is_resumed_and_says_that_its_bits_are_others(run_dir):
-    train(a3c(2, 2, total_env_steps=120, runtime=EAGER), run_dir)
+    train(a3c(2, 2, total_env_steps=40), run_dir)
     half = find_checkpoint(run_dir)
     said: list[str] = []
-    counters = train(a3c(2, 2, total_env_steps=240, runtime=EAGER), run_dir, resume=True, warn=said.append).counters
-    assert (counters.updates, counters.env_steps, counters.episodes) == (6, 240, 240)
-    assert counters.gradient_steps == 6 * 4
+    counters = train(a3c(2, 2, total_env_steps=80), run_dir, resume=True, warn=said.append).counters
+    assert (counters.updates, counters.env_steps, counters.episodes) == (2, 80, 80)
+    assert counters.gradient_steps == 2 * 4
     saved = find_checkpoint(run_dir)
-    assert int(saved.arrays["collector/draws"]) == 2 * int(half.arrays["collector/draws"]) == 60
+    assert int(saved.arrays["collector/draws"]) == 2 * int(half.arrays["collector/draws"]) == 20
     steps = next(name for name in half.arrays if name.startswith("optimizer/"))  # what the optimizer counts
-    assert (saved.arrays[steps], half.arrays[steps]) == (24, 12)
+    assert (saved.arrays[steps], half.arrays[steps]) == (8, 4)
     assert any(
         saved.arrays[name].tobytes() != half.arrays[name].tobytes() for name in half.arrays if name.startswith("model/")
     )

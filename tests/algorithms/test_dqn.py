@@ -215,7 +215,7 @@ def test_a_comparison_of_modes_looks_at_the_same_draws_again():
 @pytest.mark.parametrize(("learning_starts", "n_step"), [(0, 1), (1, 1), (48, 1), (49, 1), (72, 3), (0, 30)])
 def test_the_rate_falls_to_its_last_step_and_not_before(learning_starts, n_step):
     """Counted as the run makes them: the last step has a rate above 0, of a schedule that ends at 0."""
-    values = settings("eager", learning_starts=learning_starts, n_step=n_step)
+    values = settings("eager", total_updates=5, learning_starts=learning_starts, n_step=n_step)
     config = values.model_copy(update={"optimizer": values.optimizer.model_copy(update={"schedule": "linear"})})
     algorithm = build_algorithm(config, VECTORS, A)
     updates = [algorithm.update(make_rollout(n, t=T, b=B), n) for n in range(config.total_updates)]

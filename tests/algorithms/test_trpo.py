@@ -1,6 +1,5 @@
 """TRPO against explicit matrices, closed forms and whole steps in NumPy float64; what must not move does not."""
 
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -29,9 +28,8 @@ from a2c.algorithms.trust_region import (
     unflat,
 )
 from a2c.config import UserError, build_config, load_config
-from a2c.run.checkpoint import read_checkpoint
 from a2c.run.incident import nonfinite_stage
-from a2c.run.step_files import step_files
+from a2c.run.lookup import find_checkpoint
 from a2c.run.training import train
 
 pytestmark = pytest.mark.usefixtures("exact_numerics")
@@ -475,16 +473,12 @@ def catch(total_env_steps: int, **runtime: Any):
     return build_config(values, where="test")
 
 
-def final_arrays(run_dir: Path) -> dict[str, bytes]:
-    return {name: x.tobytes() for name, x in read_checkpoint(step_files(run_dir / "checkpoints")[-1]).arrays.items()}
-
-
 @pytest.mark.integration
 def test_a_resumed_run_of_pixels_has_the_bits_of_one_never_stopped(tmp_path):
     train(catch(3 * 64, mode="eager"), tmp_path / "whole")
     train(catch(2 * 64, mode="eager"), tmp_path / "stopped")
     train(catch(3 * 64, mode="eager"), tmp_path / "stopped", resume=True)
-    whole, stopped = final_arrays(tmp_path / "whole"), final_arrays(tmp_path / "stopped")
+    whole, stopped = (find_checkpoint(tmp_path / name).bits for name in ("whole", "stopped"))
     assert whole.keys() == stopped.keys()
     assert [name for name in whole if whole[name] != stopped[name]] == []
 
@@ -498,7 +492,7 @@ def test_catch_is_learned_in_both_modes_with_the_same_bits(tmp_path):
         )
         assert source == "catch-trpo"
         assert train(config, tmp_path / mode).counters.return_mean > 0.8
-        found.append(final_arrays(tmp_path / mode))
+        found.append(find_checkpoint(tmp_path / mode).bits)
     assert found[0] == found[1]
 
 

@@ -37,6 +37,7 @@ def run_in(folder: Path, config: Config, steps: int, on_round: Callable[[], None
     """Its temporary folder is in `folder`, and gone in the end; TensorFlow puts generated code beside it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tempfile, "tempdir", str(folder))
+        patch.setattr(floor, "MATRIX_SIZE", 256)  # the real size has a test of its own
         result = run_bench(config, steps=steps, on_round=on_round)
     assert list(folder.glob("a2c-*")) == []
     return result
@@ -108,14 +109,20 @@ def test_too_few_steps_are_refused_and_the_fewest_named(tmp_path, steps):
 
 
 def test_no_tracker_gets_a_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(bench, "matrix_rate", lambda precision: 1e10)
-    trackers = {"trackers": ["tensorboard", "mlflow"]}
-    config = small_config(env={"id": "Catch"}, logging=trackers)
-    assert run_in(tmp_path, config, 320).config["logging"]["trackers"] == ["tensorboard"]
+    given = []
+
+    def writers(folder, config, counters):
+        given.append(config.logging.trackers)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bench, "Writers", writers)
+    with pytest.raises(KeyboardInterrupt):
+        run_in(tmp_path, small_config(env={"id": "Catch"}, logging={"trackers": ["tensorboard", "mlflow"]}), 320)
+    assert given == [("tensorboard",)]
 
 
 def test_the_actors_of_a3c_are_timed(tmp_path):
-    config, clock = small_config(env={"num_envs": 8}, algorithm={"name": "a3c", "rollouts": 1}), Clock()
+    config, clock = small_config(env={"id": "Catch", "num_envs": 8}, algorithm={"name": "a3c", "rollouts": 1}), Clock()
     parts = parts_of(config)  # one actor each: two on two cores
     with make_env_groups(config.env, seed=0, groups=parts) as envs, Writers(tmp_path, config, Counters()) as writers:
         algorithm = build_algorithm(config, envs.observation_space, envs.num_actions)
@@ -239,7 +246,7 @@ def test_groups_count_their_mean_and_wait_for_the_slowest(monkeypatch):
 
 
 def test_the_rows_of_groups_sum_up_to_the_time_of_the_loop(tmp_path):
-    config, clock = small_config(), Clock()
+    config, clock = small_config(env={"id": "Catch"}), Clock()
     with make_env_groups(config.env, seed=0, groups=2) as envs, Writers(tmp_path, config, Counters()) as writers:
         algorithm = build_algorithm(config, envs.observation_space, envs.num_actions)
         loop = Loop(config, algorithm, build_collector(config, envs, algorithm.policy), writers)
@@ -262,7 +269,6 @@ def test_the_floor_of_groups_is_what_all_of_them_do_at_a_time(tmp_path, monkeypa
     monkeypatch.setattr(bench, "matrix_rate", lambda precision: 7.0)
     with make_env_groups(config.env, seed=0, groups=2) as envs, Writers(tmp_path, config, Counters()) as writers:
         algorithm = build_algorithm(config, envs.observation_space, envs.num_actions)
-        algorithm.parts = 2
         plain, clocked = (
             Loop(config, algorithm, build_collector(config, envs, algorithm.policy), writers) for _ in range(2)
         )
@@ -317,7 +323,7 @@ def test_no_first_layer_needs_the_gradient_of_its_inputs():
 
 @pytest.mark.parametrize("model", [{"name": "small", "conv_layers": [[4, 4, 4], [8, 4, 2]]}, {"name": "nature"}])
 def test_the_count_is_that_of_the_compiled_graphs(model):
-    config = small_config(model={"conv_layers": None, **model}, env={"screen_size": 84})
+    config = small_config(model=model, env={"screen_size": 84})
     t, b = config.algorithm.rollout_length, config.env.num_envs
     space = Box(0, 255, (84, 84, 4), np.uint8)
     algorithm = build_algorithm(config, space, 6)
@@ -369,7 +375,7 @@ def test_matrices_are_multiplied_in_the_precision_of_the_run(monkeypatch, precis
 
 
 def test_the_random_player_resets_what_ended_without_seeds():
-    cart_pole = small_config(env={"id": "CartPole-v1"}, model={"name": "auto", "conv_layers": None})
+    cart_pole = small_config(env={"id": "CartPole-v1"}, model={"name": "auto"})
     with closing(make_simulator(cart_pole.env)) as simulator:  # its episodes end at different times
         reset, step = simulator.reset, simulator.step
         resets, ends, actions = [], [], []

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import press_ctrl_c
+from conftest import assert_one_sentence, press_ctrl_c
 from in_process import InProcess
 
 from a2c.analysis.arms import steps_done
@@ -15,10 +15,8 @@ from a2c.analysis.compare import compare_modes, compare_targets, compare_values
 from a2c.analysis.report import verdict
 from a2c.analysis.request import Request
 from a2c.analysis.targets import ALGORITHMS, CONFIGURATIONS, kind_of
-from a2c.cli import main
-from a2c.config import UserError, build_config, load_config
+from a2c.config import UserError, load_config
 from a2c.run.step_files import step_file
-from a2c.run.training import train
 
 TINY = {
     "env": {"id": "Bandit", "num_envs": 4},
@@ -127,15 +125,6 @@ def test_configurations_of_different_lengths_are_compared_up_to_the_shorter(tmp_
     assert [run.env_steps[-1] for run in found.runs] == [320, 320] == [found.budget] * 2
 
 
-def test_run_folders_are_compared_by_the_command(tmp_path, run_cli):
-    for name, rate in (("slow", 0.001), ("quick", 0.1)):
-        train(build_config({**TINY, "optimizer": {"learning_rate": rate}}, where="test"), tmp_path / name)
-    ended = run_cli("compare", "quick", "slow", "--out", "b", "--threshold", "0.1", cwd=tmp_path)
-    assert (ended.returncode, ended.stderr) == (0, "")
-    summaries = json.loads((tmp_path / "b/results.json").read_text())["convergence"]["summaries"]
-    assert [summary["arm"] for summary in summaries] == ["learning_rate=0.1", "learning_rate=0.001"]
-
-
 @pytest.mark.integration
 def test_the_bandit(tmp_path, run_cli):
     result = run_cli("compare", "--loop", "--seeds", "1", "--out", "out", cwd=tmp_path)
@@ -145,8 +134,7 @@ def test_the_bandit(tmp_path, run_cli):
     assert (tmp_path / "out/bandit.png").stat().st_size > 1000
 
 
-def test_a_folder_is_taken_only_for_the_comparison_it_holds(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_a_folder_is_taken_only_for_the_comparison_it_holds(tmp_path, run_cli):
     (tmp_path / "other").mkdir()
     (tmp_path / "other/thesis.tex").touch()
     (tmp_path / "damaged").mkdir()
@@ -157,11 +145,8 @@ def test_a_folder_is_taken_only_for_the_comparison_it_holds(tmp_path, monkeypatc
         ("damaged", "comparison.json is damaged; delete damaged"),
         ("file", "The folder file cannot be made"),
     ):
-        monkeypatch.setattr(sys, "argv", ["a2c", "compare", "--loop", "--seeds", "1", "--out", out])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        assert stopped.value.code == 2
-        assert sentence in capsys.readouterr().err
+        ended = run_cli("compare", "--loop", "--seeds", "1", "--out", out, cwd=tmp_path)
+        assert_one_sentence(ended, 2, sentence)
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["thesis.tex"]
 
 
@@ -208,17 +193,10 @@ def test_a_folder_is_taken_only_for_the_comparison_it_holds(tmp_path, monkeypatc
         (["runs", "catch", "--env", "Catch"], "--env would change nothing in a comparison of runs"),
     ],
 )
-def test_a_mistake_is_one_sentence_and_leaves_nothing_behind(arguments, sentence, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_a_mistake_is_one_sentence_and_leaves_nothing_behind(arguments, sentence, tmp_path, run_cli):
     if "runs" in arguments:
         (tmp_path / "runs").mkdir()
-    monkeypatch.setattr(sys, "argv", ["a2c", "compare", *arguments])
-    with pytest.raises(SystemExit) as stopped:
-        main()
-    said = capsys.readouterr().err
-    assert stopped.value.code == 2
-    assert sentence in said
-    assert said.count("\n") == 1
+    assert_one_sentence(run_cli("compare", *arguments, cwd=tmp_path), 2, sentence)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 

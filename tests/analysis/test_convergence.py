@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from conftest import packed
 from in_process import InProcess
 
 from a2c.analysis import convergence
@@ -66,7 +67,7 @@ def made_run(
     ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     meta = {"format": FORMAT, "config": dump_config(bandit()), "counters": Counters().state()}
-    arrays = {"meta": np.frombuffer(json.dumps(meta).encode(), np.uint8), "model/w": np.array([weights])}
+    arrays = {"meta": packed(meta), "model/w": np.array([weights])}
     write_archive(folder / f"checkpoints/step-{every * len(returns):012d}.npz", arrays)
     return folder
 

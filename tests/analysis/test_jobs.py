@@ -7,7 +7,7 @@ import sys
 import time
 
 import pytest
-from conftest import heed_sigint
+from conftest import heed_sigint, wait_for
 
 from a2c.analysis.jobs import Job, run_jobs
 from a2c.config import UserError
@@ -18,7 +18,7 @@ folder, name = pathlib.Path(sys.argv[1]), sys.argv[2]
 (folder / f"running-{name}").touch()
 with (folder / "most").open("a") as file:
     file.write(f"{len(list(folder.glob('running-*')))}\\n")
-time.sleep(0.5)
+time.sleep(0.3)
 (folder / f"running-{name}").unlink()
 (folder / f"done-{name}").write_text(os.environ.get("GREETING", ""))
 """
@@ -101,9 +101,7 @@ run_jobs([Job("child", command, folder / "log", (folder / "done").exists)], work
 def test_a_stopped_comparison_lets_its_runs_save(tmp_path, number, code):
     command = [sys.executable, "-c", PARENT, str(tmp_path)]
     parent = subprocess.Popen(command, stderr=subprocess.DEVNULL, preexec_fn=heed_sigint)
-    while not (tmp_path / "started").exists():
-        assert parent.poll() is None
-        time.sleep(0.05)
+    wait_for((tmp_path / "started").exists, parent)
     os.kill(parent.pid, number)
     assert parent.wait(30) == code
     assert (tmp_path / "saved").exists()
@@ -112,8 +110,7 @@ def test_a_stopped_comparison_lets_its_runs_save(tmp_path, number, code):
 def test_jobs_whose_parent_was_killed_still_hold_the_lock(tmp_path):
     command = [sys.executable, "-c", PARENT, str(tmp_path)]
     parent = subprocess.Popen(command, stderr=subprocess.DEVNULL, preexec_fn=heed_sigint)
-    while not (tmp_path / "started").exists():
-        time.sleep(0.05)
+    wait_for((tmp_path / "started").exists, parent)
     with pytest.raises(UserError, match=r"Another process .*works in"):
         run_jobs([job(tmp_path, "0")], workers=1, folder=tmp_path)
     parent.kill()
@@ -124,8 +121,7 @@ def test_jobs_whose_parent_was_killed_still_hold_the_lock(tmp_path):
         run_jobs([job(tmp_path, "0")], workers=1, folder=tmp_path)
     orphan = int((tmp_path / "started").read_text())
     os.kill(orphan, signal.SIGTERM)
-    while not (tmp_path / "saved").exists():
-        time.sleep(0.05)
+    wait_for((tmp_path / "saved").exists)
     time.sleep(0.5)
     run_jobs([job(tmp_path, "0")], workers=1, folder=tmp_path)
     assert (tmp_path / "done-0").exists()

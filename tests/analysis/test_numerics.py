@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import make_rollout
-from gymnasium.spaces import Box
+from conftest import VECTORS, make_rollout
 
 from a2c.algorithms.a2c import A2C
 from a2c.algorithms.algorithm import Algorithm, build_algorithm
@@ -13,15 +12,8 @@ from a2c.config import Config, RuntimeConfig, build_config, dump_config
 from a2c.data.rollout import Rollout
 from a2c.execution import runtime
 
+pytestmark = pytest.mark.usefixtures("exact_numerics")
 T, B, A = 3, 2, 3
-VECTORS = Box(-1, 1, (4,), np.float32)
-
-
-@pytest.fixture(autouse=True)
-def exact_numerics():
-    runtime.setup(RuntimeConfig())
-    yield
-    runtime.setup(RuntimeConfig())
 
 
 def config(mode: str, hidden_sizes: tuple[int, ...] = (4,), **optimizer) -> Config:

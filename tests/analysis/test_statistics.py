@@ -24,7 +24,8 @@ from a2c.analysis.statistics import (
 INF = math.inf
 TRUE_RATIO = 1.3
 SEED_COUNTS = (6, 7, 8, 10, 20)
-SIMULATIONS = [(1_000 if n == 20 else 4_000, n) for n in SEED_COUNTS]  # the sign flips of 20 pairs take their time
+# the sign flips of 20 pairs take their time
+SIMULATIONS = [*((4_000, n) for n in SEED_COUNTS[:-1]), pytest.param(1_000, 20, marks=pytest.mark.integration)]
 
 
 def costs(shape: str, ratio: float, rng: np.random.Generator, *size: int) -> tuple[np.ndarray, np.ndarray]:

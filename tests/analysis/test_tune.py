@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import press_ctrl_c
+from conftest import assert_one_sentence, press_ctrl_c
 from killing import latest_checkpoint
 
 from a2c.analysis.arms import last_record, steps_done
@@ -221,10 +221,7 @@ def test_a_trial_that_fails_is_told_and_the_search_goes_on(files, run_cli):
 )
 def test_a_mistake_is_told_before_anything_is_written(files, run_cli, more, said):
     before = sorted(files.rglob("*"))
-    ended = run_cli(*words(*more), cwd=files)
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert said in ended.stderr
-    assert ended.stderr.count("\n") == 1
+    assert_one_sentence(run_cli(*words(*more), cwd=files), 2, said)
     assert sorted(files.rglob("*")) == before
 
 

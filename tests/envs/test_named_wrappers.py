@@ -229,8 +229,7 @@ def test_a_wrapper_that_remembers_more_is_noticed() -> None:
 def learning(*wrappers: object, **sections: object) -> Config:
     config = small_config(
         env={"id": "CartPole-v1"},
-        model={"name": "mlp", "conv_layers": None, "hidden_sizes": [8]},
-        runtime={"mode": "eager"},
+        model={"name": "mlp", "hidden_sizes": [8]},
         logging={"trackers": []},
         **sections,
     )
@@ -242,10 +241,7 @@ def test_a_resumed_run_has_the_bits_of_one_that_was_never_stopped(tmp_path) -> N
     train(config, tmp_path / "whole")
     train(config.model_copy(update={"total_env_steps": 64}), tmp_path / "halves")
     train(config, tmp_path / "halves", resume=True, warn=pytest.fail)
-    whole, halves = (find_checkpoint(tmp_path / name).arrays for name in ("whole", "halves"))
-    assert whole.keys() == halves.keys()
-    for key in whole.keys() - {"meta"}:
-        assert whole[key].tobytes() == halves[key].tobytes(), key
+    assert find_checkpoint(tmp_path / "whole").bits == find_checkpoint(tmp_path / "halves").bits
 
 
 def test_an_evaluation_says_that_wrappers_were_on_and_no_command_runs_them_unnamed(tmp_path, run_cli, monkeypatch):

@@ -30,6 +30,7 @@ SETTINGS = {
 
 # what others hold too
 MORE = {
+    "paddle, fire, no-ops, sticky",
     "pixel for pixel through game over",
     "a seed at every episode",
     "no fire wanted",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import draw_nothing, small_config
+from conftest import draw_nothing, read_lines, small_config
 from run_folders import evaluation, make_run
 
 from a2c.algorithms.sections import DEFAULT, DQNSection
@@ -45,11 +45,15 @@ class Page(HTMLParser):
         return [attributes for name, attributes in self.elements if name == tag]
 
 
-def page_of(*paths: Path) -> Page:
+def html_of(*paths: Path) -> str:
     """Without the pictures, which the browser sees."""
     with pytest.MonkeyPatch.context() as patch:
         draw_nothing(patch)
-        return Page(make_page(read_runs(paths)))
+        return make_page(read_runs(paths))
+
+
+def page_of(*paths: Path) -> Page:
+    return Page(html_of(*paths))
 
 
 # --- what it says -----------------------------------------------------------------------------------------------------
@@ -81,7 +85,7 @@ def test_charts_have_the_words_of_the_runs_own_algorithm(tmp_path):
 
 def test_a_run_without_seconds_has_its_charts_over_steps(tmp_path):
     run = make_run(tmp_path / "r", RISE)
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    lines = read_lines(run / "metrics.jsonl")
     text = "".join(json.dumps({key: x for key, x in line.items() if key != "seconds"}) + "\n" for line in lines)
     (run / "metrics.jsonl").write_text(text)
     named = [image["alt"] for image in page_of(run).all("img")]
@@ -110,7 +114,7 @@ def test_evaluations_under_another_protocol_are_told_apart(tmp_path):
 
 
 def test_what_differs_from_the_defaults_is_marked(tmp_path):
-    page = make_page(read_runs([make_run(tmp_path / "r", RISE, optimizer={"learning_rate": 0.123})]))
+    page = html_of(make_run(tmp_path / "r", RISE, optimizer={"learning_rate": 0.123}))
     marked = re.findall(r'<tr class="changed"><th scope="row">([\w.]+) \*</th><td>([^<]*)</td><td>([^<]*)</td>', page)
     wanted, defaults = (dotted(dump_config(config)) for config in (small_config(), load_config(config="atari")[0]))
     assert ("optimizer.learning_rate", "0.123", "0.0007") in marked
@@ -124,7 +128,7 @@ def test_an_algorithm_is_compared_with_its_own_defaults(tmp_path):
     values = load_config(config="dqn")[0].model_dump(mode="json")
     values["algorithm"]["target_update"] += 1
     (run / "config.yaml").write_text(yaml.safe_dump(values))
-    page = make_page(read_runs([run]))
+    page = html_of(run)
     row = r'<tr class="changed"><th scope="row">algorithm\.([\w.]+) \*</th><td>([^<]*)</td><td>([^<]*)</td>'
     marked = {key: (value, default) for key, value, default in re.findall(row, page)}
     defaults = {**DQNSection().model_dump(mode="json"), "name": DEFAULT}
@@ -149,7 +153,7 @@ def test_a_run_whose_wrappers_have_keys_of_two_kinds_is_shown(tmp_path):
     values = yaml.safe_load((run / "config.yaml").read_text())
     values["env"]["wrappers"] = [{1: 2, "a": 3}]
     (run / "config.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
-    assert "1: 2" in make_page(read_runs([run]))
+    assert "1: 2" in html_of(run)
 
 
 def test_several_runs_stand_side_by_side(tmp_path):
@@ -196,7 +200,7 @@ CONFIGS = {
     "far from all": small_config(
         env={"id": "some.module:Env-v0", "reward_clipping": "none"},
         optimizer={"epsilon": 1e-9, "learning_rate": 3.0000000000000004e-05, "schedule": "linear"},
-        model={"name": "mlp", "conv_layers": None, "hidden_sizes": []},
+        model={"name": "mlp", "hidden_sizes": []},
         runtime={"mode": "eager"},
     ),
 }
@@ -338,12 +342,13 @@ def test_a_long_protocol_says_what_it_leaves_out(tmp_path):
     assert re.search(r"and more\s*3 are left out", text)
 
 
-def test_the_command_writes_the_page_of_one_run_into_its_folder(tmp_path, run_cli):
+def test_the_command_writes_the_page_of_one_run_into_its_folder(tmp_path, run_cli, monkeypatch):
     make_run(tmp_path / "r", RISE)
     make_run(tmp_path / "s", RISE)
     result = run_cli("report", "r", cwd=tmp_path)
     assert (result.returncode, result.stdout, result.stderr) == (0, "Saved r/report.html.\n", "")
     assert (tmp_path / "r" / "report.html").read_text().startswith("<!DOCTYPE html>")
+    draw_nothing(monkeypatch)  # the first command has drawn
     assert run_cli("report", "r", "s", cwd=tmp_path).stdout == "Saved report.html.\n"
     bad = run_cli("report", "r", "--out", "no/folder/r.html", cwd=tmp_path)
     assert (bad.returncode, bad.stdout) == (2, "")

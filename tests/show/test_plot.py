@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from conftest import assert_one_sentence, read_lines
 from matplotlib.colors import to_hex
 from run_folders import evaluation, make_run
 
@@ -343,7 +344,7 @@ def test_invented_quantities_are_drawn_up_to_a_number_and_the_rest_told(tmp_path
     run = make_run(tmp_path / "r", RISE[:2])
     more = {"y" * (LONGEST_NAME + 1): 1.0} | {f"mine_{i}": 1.0 for i in range(90)}
     known = dict.fromkeys(METRICS, 1.0)
-    lines = (json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines())
+    lines = read_lines(run / "metrics.jsonl")
     (run / "metrics.jsonl").write_text("".join(json.dumps({**more, **known, **line}) + "\n" for line in lines))
     told: list[str] = []
     runs = read_runs([run], told.append)
@@ -356,7 +357,7 @@ def test_invented_quantities_are_drawn_up_to_a_number_and_the_rest_told(tmp_path
 
 def test_how_many_quantities_are_left_out_is_not_counted_for_ever(tmp_path):
     run = make_run(tmp_path / "r", RISE)
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    lines = read_lines(run / "metrics.jsonl")
     odd = [{f"mine_{i}_{j}": 1.0 for j in range(200)} | line for i, line in enumerate(lines)]
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in odd))
     told: list[str] = []
@@ -437,10 +438,7 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing(tmp_path, run_cli, argumen
     (tmp_path / "bare").mkdir()
     (tmp_path / "strange/config.yaml").mkdir(parents=True)
     before = sorted(tmp_path.rglob("*"))
-    result = run_cli("plot", *arguments, cwd=tmp_path)
-    assert (result.returncode, result.stdout) == (2, "")
-    assert sentence in result.stderr
-    assert result.stderr.count("\n") == 1
+    assert_one_sentence(run_cli("plot", *arguments, cwd=tmp_path), 2, sentence)
     assert sorted(tmp_path.rglob("*")) == before
 
 

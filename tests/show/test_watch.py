@@ -8,14 +8,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import cv2
 import imageio_ffmpeg
 import numpy as np
 import pytest
-from conftest import heed_sigint, small_config, watchable
+from conftest import heed_sigint, small_config, wait_for, watchable
 from PIL import Image
 
 from a2c.cli import main
@@ -66,7 +65,7 @@ gym.register("Drawn-v0", Drawn)
 
 @pytest.fixture(scope="module")
 def chain(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return watchable(tmp_path_factory, "Chain", model={"name": "mlp", "conv_layers": None})
+    return watchable(tmp_path_factory, "Chain", model={"name": "mlp"})
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +89,7 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "drawn.py").write_text(DRAWN)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)
-        return watchable(tmp_path_factory, "drawn:Drawn-v0", model={"name": "mlp", "conv_layers": None})
+        return watchable(tmp_path_factory, "drawn:Drawn-v0", model={"name": "mlp"})
 
 
 def watch(monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> int:
@@ -191,7 +190,7 @@ def test_an_environment_that_cannot_draw_is_told_and_stops_no_training(monkeypat
     )
     assert list(tmp_path.iterdir()) == []
     judged = {"evaluation": {"episodes": 1}, "logging": {"trackers": ["tensorboard"]}}
-    config = small_config(env={"id": "drawn:Drawn-v0"}, model={"name": "mlp", "conv_layers": None}, **judged)
+    config = small_config(env={"id": "drawn:Drawn-v0"}, model={"name": "mlp"}, **judged)
     train(config.model_copy(update={"total_env_steps": 64}), tmp_path / "run")
 
 
@@ -281,9 +280,7 @@ def test_a_signal_while_it_is_drawn_leaves_nothing(tmp_path, pong_run, number):
         text=True,
         preexec_fn=heed_sigint,
     )
-    while not any(file.stat().st_size for file in work.glob("a2c-*/*.mp4")):  # until the encoder has written something
-        assert process.poll() is None
-        time.sleep(0.05)
+    wait_for(lambda: any(file.stat().st_size for file in work.glob("a2c-*/*.mp4")), process)  # the encoder has begun
     process.send_signal(number)
     text, errors = process.communicate(timeout=60)
     assert (process.returncode, text, errors) == (128 + number, "", "")
