@@ -140,7 +140,7 @@ def packed(meta: object) -> np.ndarray:
 
 def rewritten(file: Path, change: Callable[[dict[str, Any]], object], to: Path | None = None) -> Path:
     """Change what a checkpoint says of itself, in its place or in another file."""
-    arrays, _ = read_archive(file)
+    arrays = read_archive(file)
     meta = json.loads(arrays["meta"].tobytes())
     change(meta)
     write_archive(to or file, {**arrays, "meta": packed(meta)})

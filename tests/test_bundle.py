@@ -221,7 +221,7 @@ def changing(keys: str, value: object) -> Callable[[Path, Path], Path]:
     """The bundle with another value in its header, sealed again."""
 
     def change(bundle: Path, target: Path) -> Path:
-        arrays, _ = read_archive(bundle)
+        arrays = read_archive(bundle)
         inner = meta = json.loads(arrays["meta"].tobytes())
         *outer, last = keys.split()
         for key in outer:
@@ -234,7 +234,7 @@ def changing(keys: str, value: object) -> Callable[[Path, Path], Path]:
 
 
 def with_arrays(bundle: Path, target: Path, **more: np.ndarray) -> Path:
-    arrays, _ = read_archive(bundle)
+    arrays = read_archive(bundle)
     write_archive(target, {**arrays, **more})
     return target
 
@@ -313,7 +313,6 @@ HOSTILE = {
     "no mean": (changing("bundle evaluation mean", "\x1b[31m"), "damaged or no bundle"),
     "an endless mean": (changing("bundle evaluation mean", 10**400), "damaged or no bundle"),
     "no origin": (changing("bundle checkpoint", {}), "damaged or no bundle"),
-    "of yesterday": (changing("format", 1), "damaged or no bundle"),  # files of that format have no checksum
     "of tomorrow": (changing("bundle version", 2), "is a bundle of version 2, and this a2c reads 1"),
     "counters": (changing("counters env_steps", -1), "its counters are not those of a run"),
     "an age": (changing("counters seconds", 1e300), "its counters are not those of a run"),

@@ -305,7 +305,7 @@ def test_a_result_sent_to_stdout_stands_behind_what_was_printed(tmp_path):
 def test_a_network_of_numbers_that_are_none_is_refused(tmp_path):
     run = trained(tmp_path / "run", env={"id": "Catch"})
     file = step_files(run / "checkpoints")[-1]
-    arrays, _ = read_archive(file)
+    arrays = read_archive(file)
     first = next(key for key in arrays if key.startswith("model/"))
     write_archive(file, {**arrays, first: np.full_like(arrays[first], np.nan)})
     with pytest.raises(UserError, match="not finite"):

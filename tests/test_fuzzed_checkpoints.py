@@ -213,7 +213,7 @@ class Trainer:
 
 def fuzz_files(run: Path, tmp_path: Path, *, raw: int, sealed: int, seed: int) -> Counter[str]:
     original = step_files(run / "checkpoints")[-1]
-    content, (arrays, _) = original.read_bytes(), read_archive(original)
+    content, arrays = original.read_bytes(), read_archive(original)
     trainer = Trainer(tmp_path)
     file = tmp_path / original.name
     seen: Counter[str] = Counter()
@@ -266,7 +266,7 @@ def test_a_sample_of_mutated_checkpoints_does_no_harm(run, tmp_path):
 def test_a_sample_of_mutated_bundles_does_no_harm(run, tmp_path):
     bundle, mutated, again = (tmp_path / f"{name}.a2c" for name in ("bundle", "mutated", "again"))
     export_bundle(run, out=bundle)
-    content, (arrays, _) = bundle.read_bytes(), read_archive(bundle)
+    content, arrays = bundle.read_bytes(), read_archive(bundle)
     rng, seen = np.random.default_rng(0), Counter()
     for _ in range(60):
         mutated.write_bytes(mutated_bytes(rng, content))

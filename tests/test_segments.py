@@ -1,6 +1,5 @@
 """The files of an algorithm's memory: what checkpoints need is there, and nothing else."""
 
-import json
 import os
 import shutil
 from pathlib import Path
@@ -13,7 +12,7 @@ from a2c.config import Config, UserError, build_config
 from a2c.envs.toy import Catch
 from a2c.run.archive import read_archive, write_archive
 from a2c.run.checkpoint import read_checkpoint
-from a2c.run.segments import FOLDER, Segments, as_arrays
+from a2c.run.segments import FOLDER, Segments
 from a2c.run.step_files import step_files
 from a2c.run.training import train
 
@@ -179,13 +178,6 @@ def test_a_list_that_contradicts_its_files_is_told(tmp_path, saved, change):
         Segments(tmp_path, memory).restore(change(saved))
 
 
-def test_an_older_header_names_the_same_files(tmp_path, saved):
-    """Its list was JSON: the first row, the end and the seal of each file."""
-    listed = [[*rows, bytes(seal).hex()] for rows, seal in zip(saved["rows"].tolist(), saved["seals"], strict=True)]
-    again, _ = restored(tmp_path, as_arrays(json.loads(json.dumps(listed))))
-    np.testing.assert_array_equal(again.values, [0, 1, 4, 9, 16, 5, 6, 9])
-
-
 def small(updates: int) -> Config:
     """Bandit with a replay of 100 transitions, 16 an update."""
     return build_config(
@@ -240,7 +232,7 @@ def test_an_incident_has_the_memory_and_can_be_repeated_alone(run_dir, tmp_path)
     with pytest.raises(UserError, match=first):
         train(config, alone, resume=True)
     (repeated,) = (alone / "incidents").iterdir()
-    one, other = (read_archive(folder / "update.npz")[0] for folder in (alone, repeated))
+    one, other = (read_archive(folder / "update.npz") for folder in (alone, repeated))
     assert {name: array.tobytes() for name, array in one.items()} == {
         name: array.tobytes() for name, array in other.items()
     }
@@ -249,7 +241,7 @@ def test_an_incident_has_the_memory_and_can_be_repeated_alone(run_dir, tmp_path)
 def test_a_run_keeps_no_more_than_its_checkpoints_need(run_dir):
     """25 rows are sampled from; three checkpoints, 3 updates of 4 rows apart, reach 24 rows further back."""
     train(small(20), run_dir)
-    rows = [read_archive(file)[0]["rewards"] for file in sorted((run_dir / FOLDER).iterdir())]
+    rows = [read_archive(file)["rewards"] for file in sorted((run_dir / FOLDER).iterdir())]
     assert 25 <= sum(map(len, rows)) <= 25 + 24 + 12
     assert len(step_files(run_dir / "checkpoints")) == 3
     latest = read_checkpoint(step_files(run_dir / "checkpoints")[-1])

@@ -265,6 +265,6 @@ def test_an_update_that_is_not_finite_on_one_worker_is_left_out_by_all(tmp_path)
     (one,), (shared,) = ((tmp_path / name / "incidents").glob("step-*") for name in ("joint", "shared"))
     assert one.name == shared.name
     assert json.loads((shared / "report.json").read_text())["nonfinite_stage"] == "batch.rewards"
-    a, b = read_archive(one / "update.npz")[0], read_archive(shared / "update.npz")[0]
+    a, b = read_archive(one / "update.npz"), read_archive(shared / "update.npz")
     for name in ("observations", "actions", "rewards", "discounts", "ends", "bootstrap_observations"):
         np.testing.assert_array_equal(a[f"batch/{name}"], b[f"batch/{name}"])

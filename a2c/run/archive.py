@@ -69,11 +69,8 @@ def write_archive(
         file.write(digest)
 
 
-def read_archive(path: Path) -> tuple[dict[str, np.ndarray], bool]:
-    """Read what `write_archive` wrote, or any .npz of plain numbers that is not compressed.
-
-    Returns:
-        The arrays, read-only, and whether the file is sealed; if not, only the zip's checksums protect its contents.
+def read_archive(path: Path) -> dict[str, np.ndarray]:
+    """Read what `write_archive` wrote; the arrays are read-only.
 
     Raises:
         DamagedError: if the file is anything else.
@@ -86,10 +83,10 @@ def read_archive(path: Path) -> tuple[dict[str, np.ndarray], bool]:
             raise DamagedError("it is empty")
         if size > LARGEST_WITH_HOLES and state.st_blocks * 512 < size // 2:
             raise DamagedError("it is a sparse file")
-        sealed = _is_sealed(file, size)
+        _check_seal(file, size)
         try:
             with zipfile.ZipFile(file) as archive:
-                return _read_members(archive, size), sealed
+                return _read_members(archive, size)
         except (DamagedError, OSError):
             raise
         except zipfile.BadZipFile:
@@ -113,16 +110,12 @@ def seal_of(path: Path) -> str:
     return seal.decode("ascii", "replace")
 
 
-def _is_sealed(file: BinaryIO, size: int) -> bool:
-    """Whether the file ends with a seal; raises DamagedError if the seal is wrong."""
-    if size < _SEAL:
-        return False
-    file.seek(size - _SEAL)
+def _check_seal(file: BinaryIO, size: int) -> None:
+    file.seek(max(0, size - _SEAL))
     if file.read(len(_MARK)) != _MARK:
-        return False
+        raise DamagedError("it has no checksum at its end")
     if _digest(file, size - 64) != file.read():
         raise DamagedError("its checksum is wrong")
-    return True
 
 
 def _digest(file: BinaryIO, length: int) -> bytes:

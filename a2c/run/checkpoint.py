@@ -33,11 +33,10 @@ from a2c.reading import OddFileError
 from a2c.run.archive import DamagedError, read_archive, write_archive
 from a2c.run.counters import WINDOW, Counters
 from a2c.run.files import make_folders, remove, rename
-from a2c.run.segments import Segments, as_arrays
+from a2c.run.segments import Segments
 from a2c.run.step_files import BEST, step_file, step_files
 
 FORMAT = 2
-_UNSEALED = 1  # the previous format: no checksum, and other games from the same seed, so it can only be evaluated
 LARGEST_META = 2**20  # bytes; a few thousand are usual
 _LONGEST = 1e12  # seconds
 _MOST = 2**62  # of a counter: more is added to it, and it is an int64
@@ -207,11 +206,6 @@ class Checkpoints:
         Raises:
             UserError: if the file does not fit this model, optimizer or environment.
         """
-        if saved.meta["format"] != FORMAT:
-            raise UserError(
-                f"{saved.path} is of an older version of a2c (format {saved.meta['format']}, this one resumes "
-                f"{FORMAT}): it can be evaluated, not resumed; use that version to resume it, or start a new run."
-            )
         for name, variables in self.algorithm.variables.items():
             _assign(variables, saved, name)
         # a variable of a user's algorithm may be infinite on purpose
@@ -224,8 +218,7 @@ class Checkpoints:
             lost = self.collector.restore(saved.group(_group(self.replicas.index)))
             if self.segments is not None and not lost:  # else its last row would run on into another game
                 self.segments.memory.restore(saved.group("memory"))
-                # an older checkpoint has the list in its header
-                self.segments.restore(saved.group("segments") or as_arrays(saved.meta["memory"]))
+                self.segments.restore(saved.group("segments"))
         except (KeyError, ValueError, TypeError, OverflowError, IndexError) as error:
             raise UserError(f"{saved.path} is not a whole checkpoint: {error!r}.") from None
         if self.replicas.is_chief:
@@ -309,7 +302,7 @@ def read_checkpoint(path: Path) -> Saved:
         UserError: if it is missing, cut short, damaged, of another format, or no checkpoint at all.
     """
     try:
-        arrays, sealed = read_archive(path)
+        arrays = read_archive(path)
         meta = _parse(arrays.pop("meta"))
         form = meta["format"]
     except FileNotFoundError:
@@ -325,13 +318,10 @@ def read_checkpoint(path: Path) -> Saved:
     except Exception as error:  # json may raise anything on hostile bytes
         reason = f"{type(error).__name__} in its content"
         raise DamagedCheckpointError(f"{path} is damaged or not a checkpoint of a2c: {reason}.") from None
-    if type(form) is not int or form not in (_UNSEALED, FORMAT):
+    if type(form) is not int or form != FORMAT:
         raise UserError(
-            f"{path} is of format {str(form)[:20]!r}, this version of a2c reads formats {_UNSEALED} and {FORMAT}; "
-            "use the version that wrote it."
+            f"{path} is of format {str(form)[:20]!r}, and this a2c reads {FORMAT}; use the version that wrote it."
         )
-    if form == FORMAT and not sealed:
-        raise DamagedCheckpointError(f"{path} is damaged: it has no checksum at its end.")
     _bring_up_to_date(meta)
     config = build_config(meta.get("config"), where=str(path))
     if not _are_counters(meta.get("counters")):
@@ -351,13 +341,11 @@ def _parse(array: np.ndarray) -> dict[str, Any]:
 def _bring_up_to_date(meta: dict[str, Any]) -> None:
     """Bring the header of an older version to the current names."""
     match meta:
-        case {"format": form, "counters": dict() as counters, "config": {"evaluation": dict() as evaluation}}:
+        case {"counters": dict() as counters, "config": dict() as config}:
             meta["counters"] = {"skipped_updates": 0, "skipped_in_a_row": 0, "evaluated": 0, **counters}
             counters = meta["counters"]
             counters.setdefault("gradient_steps", counters.get("updates"))
-            if form == _UNSEALED:
-                evaluation.pop("every_updates", None)
-            bring_up_to_date(meta["config"])
+            bring_up_to_date(config)
 
 
 def _are_counters(counters: Any) -> bool:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -40,14 +40,6 @@ class Segment(NamedTuple):
         return f"rows-{self.first:012d}-{self.end:012d}.npz"
 
 
-def as_arrays(segments: Iterable[Sequence[Any]]) -> dict[str, np.ndarray]:
-    """First rows, ends and seals, as a checkpoint holds them: `rows` [n, 2] int64 and `seals` [n, 32] uint8."""
-    each = list(segments)
-    rows = np.array([(first, end) for first, end, _ in each], np.int64).reshape(-1, 2)
-    seals = np.frombuffer(bytes.fromhex("".join(seal for *_, seal in each)), np.uint8).reshape(-1, 32)
-    return {"rows": rows, "seals": seals}
-
-
 def segment_files(run_dir: Path) -> list[Path]:
     """The whole files of a run's memory."""
     named = sorted((run_dir / FOLDER).glob("rows-*.npz"))
@@ -67,6 +59,9 @@ class Segments:
     def save(self, checkpoint: str) -> dict[str, np.ndarray]:
         """Write the rows that are in no file yet; returns what `checkpoint`, the next to be written, must hold.
 
+        That is the first row, the end and the seal of each file, `rows` [n, 2] int64 and `seals` [n, 32] uint8, and
+        `needed`, JSON.
+
         Raises:
             OSError: if they cannot be written.
         """
@@ -80,8 +75,10 @@ class Segments:
             write_archive(path, self.memory.read(first, end), below=self.run_dir)
             self.saved.append(Segment(first, end, seal_of(path)))
         self._needed[checkpoint] = needed
-        arrays = as_arrays(segment for segment in self.saved if segment.end > needed)
-        return {**arrays, "needed": from_text(json.dumps(self._needed))}
+        listed = [segment for segment in self.saved if segment.end > needed]
+        rows = np.array([(each.first, each.end) for each in listed], np.int64).reshape(-1, 2)
+        seals = np.frombuffer(bytes.fromhex("".join(each.seal for each in listed)), np.uint8).reshape(-1, 32)
+        return {"rows": rows, "seals": seals, "needed": from_text(json.dumps(self._needed))}
 
     def restore(self, saved: Mapping[str, np.ndarray]) -> None:
         """Read the rows of a checkpoint into the memory, whose state is restored already; remove what it does not need.
@@ -103,7 +100,7 @@ class Segments:
                 at = segment.end
             if at != self.memory.total:
                 raise DamagedError("rows are missing")
-            needed = json.loads(to_text(saved["needed"])) if "needed" in saved else {}  # older ones lack it
+            needed = json.loads(to_text(saved["needed"]))
             if not isinstance(needed, dict):
                 raise DamagedError("the checkpoint does not say which rows are needed")
             self._needed = {name: min(int(row), self.memory.first) for name, row in needed.items()}
@@ -118,7 +115,7 @@ class Segments:
 
     def _read(self, segment: Segment, at: int) -> None:
         path = self.folder / segment.name
-        arrays, _ = read_archive(path)
+        arrays = read_archive(path)
         if segment.first != at or not segment.end > at or seal_of(path) != segment.seal:
             raise DamagedError(f"{path.name} is not the file that the checkpoint names")
         self.memory.write(segment.first, segment.end, arrays)

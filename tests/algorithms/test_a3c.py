@@ -203,7 +203,7 @@ def test_what_is_not_finite_in_one_actor_is_not_applied_and_is_kept(run_dir, mod
     with pytest.raises(UserError, match=r"Update 1 is not finite, first in batch.rewards, and was not applied"):
         train(sick("reward", runtime={"mode": mode}), run_dir)
     (incident,) = (run_dir / "incidents").iterdir()
-    arrays, _ = read_archive(incident / "update.npz")
+    arrays = read_archive(incident / "update.npz")
     assert arrays["batch/rewards"].shape == (5, 2)
     assert not np.isfinite(arrays["batch/rewards"]).all()
     assert all(np.isfinite(array).all() for name, array in arrays.items() if name.startswith(("model", "optimizer")))
