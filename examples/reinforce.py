@@ -45,7 +45,7 @@ class Reinforce(Algorithm):
 
     def __init__(self, config, space, num_actions, replicas=ALONE):
         self.config, self.policy = config.algorithm, self.build_policy(config, space, num_actions)
-        self.parts = parts_of(config)  # of a batch, each of which one core takes through the network
+        self.parts = parts_of(config)  # a batch is cut into so many; each core takes one through the network
         self.objective = Objective.of(config)  # gamma, clipped rewards, and whether a lost life ends the return
         network = self.policy.model
         optimizer = build_optimizer(config.optimizer, total_steps=config.total_updates)  # one gradient step each

@@ -57,7 +57,7 @@ def draw_nothing(patch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def nobody_waits_for_the_disk() -> Iterator[None]:
-    """No power is cut here; a descriptor that is closed or none is an error still. Processes of their own do sync."""
+    """No power is cut here; fsync of a closed descriptor still raises. Processes of their own do sync."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", os.fstat)
         yield
@@ -178,7 +178,10 @@ def wait_for(come: Callable[[], object], process: subprocess.Popen[Any] | None =
     deadline = time.monotonic() + seconds
     while not come():
         assert process is None or process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline, "it never came"
+        if time.monotonic() > deadline:
+            if process is not None:
+                process.kill()
+            pytest.fail("it never came")
         time.sleep(0.05)
 
 

@@ -110,14 +110,14 @@ def test_a_tensorflow_that_kills_its_process(tmp_path, monkeypatch):
 
 
 def test_a_check_that_hangs_or_dies_does_not_take_the_others_with_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(doctor, "RISKY_SECONDS", 1)
+    monkeypatch.setattr(doctor, "RISKY_SECONDS", 2)
     monkeypatch.syspath_prepend(
         stand_in(tmp_path, "ale_py", "print('a line', flush=True)\nimport time\ntime.sleep(60)")
     )
     (tmp_path / "tensorflow").mkdir()
     (tmp_path / "tensorflow" / "__init__.py").write_text("import sys\nsys.exit('no')")
     findings = doctor._in_own_process(["emulator", "tensorflow"])
-    assert next(findings).found == "the check ended its process: nothing more for 1 seconds"
+    assert next(findings).found == "the check ended its process: nothing more for 2 seconds"
     monkeypatch.setattr(doctor, "RISKY_SECONDS", 60)  # the other one's process has to start, on a busy machine too
     assert "SystemExit: no" in next(findings).found
 

@@ -283,7 +283,7 @@ class Names(Reinforce):
 class NoSteps(Reinforce):
     def __init__(self, *arguments):
         super().__init__(*arguments)
-        del self.steps
+        del self.steps, self.variables
 
 class NoModel(Reinforce):
     def __init__(self, *arguments):
@@ -412,7 +412,7 @@ INCOMPLETE = {
     "NoTitle": "unfinished:NoTitle: its Section needs a TITLE, the name and the source of the algorithm.",
     "NoMetrics": "unfinished:NoMetrics: its Section needs METRICS, a tuple of the Metric that an update reports.",
     "Names": "unfinished:Names: its Section needs METRICS, a tuple of the Metric that an update reports.",
-    "NoSteps": "unfinished:NoSteps has no steps, which its `__init__` has to set.",
+    "NoSteps": "unfinished:NoSteps has no steps and no variables, which its `__init__` has to set.",
     "NoModel": "unfinished:NoModel: its `variables` need a list named 'model', `policy.model.variables`: else other "
     "weights are played than were learned.",
     "NoOptimizer": "unfinished:NoOptimizer: its `variables` lack the variables of the optimizer, which the step "
@@ -491,6 +491,7 @@ def test_ones_own_that_a_file_names_is_not_that_of_the_other_arms(tmp_path):
     assert not only_trusts(name, CONFIGURATIONS, ["catch", "catch-ppo"])
     assert not only_trusts("munchausen:Munchausen", CONFIGURATIONS, [mine, "catch-ppo"])
     assert only_trusts(name, ALGORITHMS, ["a2c", mine])
+    assert only_trusts(name, ALGORITHMS, ["a2c", name])
     assert not only_trusts(name, ALGORITHMS, ["a2c", "ppo"])
 
 
@@ -643,12 +644,13 @@ def test_another_policy_than_the_one_that_learns_may_act(tmp_path):
 
 
 def test_a_run_in_groups_resumes_without_a_word_of_another_machine(tmp_path, monkeypatch):
-    for module in ("training", "checkpoint"):  # as on two cores; its own batches are not cut
-        monkeypatch.setattr(f"a2c.run.{module}.parts_of", lambda config: 2)
+    reinforce = imported("algorithm")
+    for module in ("a2c.run.training", "a2c.run.checkpoint", "reinforce"):  # as on two cores
+        monkeypatch.setattr(f"{module}.parts_of", lambda config: 2)
     config, _ = load_config(env_id="Catch", overrides={"total_env_steps": 512, "runtime.mode": "eager"})
     told = []
     for longer, resume in ((config, False), (config.model_copy(update={"total_env_steps": 1024}), True)):
-        train(longer, tmp_path / "run", algorithm=imported("algorithm"), resume=resume, warn=told.append)
+        train(longer, tmp_path / "run", algorithm=reinforce, resume=resume, warn=told.append)
     assert "was written on" not in " ".join(told)
 
 

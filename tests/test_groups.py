@@ -549,7 +549,7 @@ print(learner.learn.is_finite(learner.learn(make_trajectory(0, t=5, b=4))))
 
 
 def test_the_bootstrap_values_of_a_part_come_after_it():
-    """Both first would leave one core with the rest: 2 of 23 ms."""
+    """Both first would leave one core with the rest: 2 of 23 ms with the network `nature`."""
     space, model = NETWORKS["small standardized"]
     a2c = a2c_in(2, run_config(model, {}, "graph"), space)
     graph = tf.function(a2c.learn.apply).get_concrete_function(a2c.learn.signature).graph

@@ -378,7 +378,8 @@ def test_a_contestant_that_fails_says_why(contestant):
 
 def test_each_round_is_kept(contestant, monkeypatch, tmp_path, signals):
     module = sys.modules["equal_minutes"]
-    contestant.command, contestant.seconds = ["sleep", "300"], 2.45  # with five rounds above 3, with four below
+    # 5 rounds end at 3.05 s, which is kept as 0.1 minutes, 4 at 2.93 s as 0.0
+    contestant.command, contestant.seconds = ["sleep", "300"], 2.45
     for name, value in (("NAMES", {"ppo": "ours"}), ("SLICE", 0.12), ("KEPT", tmp_path / "kept")):
         monkeypatch.setattr(module, name, value)
     monkeypatch.setattr(module, "Contestant", lambda *_: contestant)

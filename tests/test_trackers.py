@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from conftest import PONG_RUN, rewritten, small_config
-from killing import Session, assert_same_checkpoints, read_lines
+from conftest import PONG_RUN, read_lines, rewritten, small_config
+from killing import Session, assert_same_checkpoints
 
 from a2c.config import Config, UserError, dump_config
 from a2c.run import follower

@@ -34,7 +34,8 @@ class Policy(Protocol):
     Attributes:
         model: the network; observations [N, *obs] -> its outputs.
         says: the shape [...] of each array that `explore` returns besides the actions, by name.
-        compiled: the compiled functions by name: explore, act, greedy and look, which the methods call, and others.
+        compiled: the compiled functions by name, among them `explore` and `act`, which return actions [N] and what is
+            said by name, `greedy`, which returns actions [N], and `look`.
         acts: how `act` chooses, in a word for people.
         shows: what the network tells of each action.
         head: what makes it of the network's two outputs; see `duelling_q_values` for the third.

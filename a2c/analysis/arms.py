@@ -13,7 +13,7 @@ import yaml
 
 from a2c.analysis.jobs import Job, Place, run_jobs
 from a2c.config import Config, UserError, build_config, dotted, dump_config, env_slug, read_config_file, short_keys
-from a2c.config.schema import SIDE_SECTIONS
+from a2c.config.schema import SIDE_KEYS
 from a2c.execution.processes import own_command
 from a2c.reading import LONGEST_LINE, read_end
 from a2c.run.files import make_folders, write_atomically
@@ -141,7 +141,7 @@ def arms_of(folders: Sequence[Path]) -> list[ArmRun]:
     An arm's label names its algorithm if the algorithms differ, and the keys that differ between runs of one algorithm.
 
     Raises:
-        UserError: if a folder is not a run, all were trained the same way, or two have the same configuration and seed.
+        UserError: if a folder is not a run, all were trained in the same way, or two with the same seed.
     """
     configs = [_run_config(folder) for folder in folders]
     ways = [_way(dump_config(config)) for config in configs]
@@ -155,7 +155,7 @@ def arms_of(folders: Sequence[Path]) -> list[ArmRun]:
         for label, config, folder in zip(labels, configs, folders, strict=True)
     ]
     if len({(run.arm, run.env, run.seed) for run in runs}) < len(runs):
-        raise UserError("Two of these runs have the same configuration and seed; give each once.")
+        raise UserError("Two of these runs learn alike and have the same seed; give one of them.")
     return runs
 
 
@@ -179,5 +179,5 @@ def _run_config(folder: Path) -> Config:
 
 def _way(values: dict[str, Any]) -> dict[str, Any]:
     """The settings of a way of training, by dotted keys."""
-    others = ("seed", "total_env_steps", "env.id", *SIDE_SECTIONS)
-    return {key: value for key, value in dotted(values).items() if not {key, key.partition(".")[0]} & {*others}}
+    others = ("seed", "total_env_steps", "env.id")
+    return {key: value for key, value in dotted(values).items() if key not in others and not key.startswith(SIDE_KEYS)}

@@ -175,12 +175,12 @@ def _check(job: Job, code: int) -> None:
         if job.is_done():
             return
         raise UserError(f"{job.name} ended without its result; delete what it left and run again (see {job.log}).")
-    raise UserError(f"{job.name} failed with exit code {code}: {last_words(job)} (all of it in {job.log})")
+    raise UserError(f"{job.name} failed with exit code {code}: {last_words(job)} (see {job.log})")
 
 
 def last_words(job: Job) -> str:
-    """The last line that a job wrote; its log may come late over a network."""
+    """The last line that a job wrote; over a network its log may come late."""
     try:
         return last_line(read_end(job.log, 10_000)).removeprefix("a2c: ")
     except OSError:
-        return "nothing of what it said is here yet"
+        return "its log cannot be read"

@@ -12,14 +12,14 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from a2c.algorithms.section import AlgorithmSection
 from a2c.config import Config, UserError, build_config, dump_config, shown
 from a2c.config.loading import check_key, schema_of
-from a2c.config.schema import SIDE_SECTIONS, sections
+from a2c.config.schema import sections
 from a2c.config.sources import read_yaml
 from a2c.messages import allowed
 from a2c.types import NUMBER
 
 MOST_STEPS = 1_000_000  # of a range
 DIGITS = 4  # of numbers that are tried: what a table shows is what was trained
-FIXED_SECTIONS = ("runtime", *SIDE_SECTIONS)
+FIXED_SECTIONS = ("runtime", "logging", "checkpoint", "evaluation")  # they do not change what is learned
 FIXED_KEYS = ("seed", "total_env_steps", "env.id", "algorithm.name")
 FORM = "{low: 1e-4, high: 1e-2, log: true}, {low: 1, high: 8, step: 1} or [8, 16]"
 

@@ -193,9 +193,7 @@ def compare(
 
 def only_trusts(algorithm: str, kind: str, targets: Sequence[str]) -> bool:
     """Whether the user's algorithm only allows the code that a file or a run names; what names another keeps it."""
-    if kind not in (ALGORITHMS, CONFIGURATIONS):
-        return kind == RUNS
-    return any(algorithm == (target if is_algorithm(target) else algorithm_of(target)) for target in targets)
+    return kind == RUNS or any(algorithm == (each if is_algorithm(each) else algorithm_of(each)) for each in targets)
 
 
 def bench(

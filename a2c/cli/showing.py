@@ -73,7 +73,7 @@ def plot(
     ] = None,
     json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the numbers there.")] = None,
 ) -> None:
-    """Draw learning curves; runs that differ in their seed alone become one line and its band."""
+    """Draw learning curves; runs that learn alike but for the seed become one line and its band."""
     check_target(json_file, out_file)
     plotting, curves, reading = (import_module(f"a2c.show.{name}") for name in ("plot", "curves", "runs"))
     targets = None if out_file is None else [plotting.check_target(out_file)]

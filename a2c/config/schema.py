@@ -344,7 +344,8 @@ class Config(Section):
         return -(-self.total_env_steps // self.env_steps_per_update)
 
 
-SIDE_SECTIONS = ("checkpoint", "evaluation", "logging")  # they do not change what is learned
+# beginnings of keys that change neither what is learned nor the lines of metrics
+SIDE_KEYS = ("checkpoint.", "evaluation.", "logging.trackers")
 
 
 def sections(algorithm: type[AlgorithmSection] = A2CSection) -> dict[str, type[Section]]:

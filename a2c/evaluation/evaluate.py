@@ -93,7 +93,8 @@ def evaluate(
         protocol: "deepmind" (no-ops) or "machado" (sticky actions), for Atari games. Default: as in training.
         on_episode: called with each game that counts, when it ends.
         on_step: called before each step.
-        warn: called with a sentence for each damaged checkpoint that was skipped.
+        warn: called with a sentence for each damaged checkpoint that was skipped, and if TensorFlow already has another
+            number of threads.
 
     Raises:
         UserError: if there is no such checkpoint, it does not fit, or a score is NaN or infinite.

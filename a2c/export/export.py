@@ -130,7 +130,7 @@ def export_bundle(
         path: a checkpoint, a bundle, or a run folder (its latest good checkpoint).
         out: the file, or an existing folder for it. Default: `<game>-<env_steps>-steps.a2c` in the run's folder.
         env_id: as for `evaluate`.
-        warn: called with a sentence for each damaged checkpoint that was skipped.
+        warn: as for `evaluate`.
 
     Raises:
         UserError: if there is no such checkpoint, it does not fit, or the file cannot be written.

@@ -122,7 +122,7 @@ class Segments:
 
     def clean(self, checkpoints: Iterable[str]) -> None:
         """Remove the files that none of the kept checkpoints needs, and those that killed sessions left."""
-        self._needed = {name: self._needed.get(name, 0) for name in checkpoints}  # 0: of an older version
+        self._needed = {name: self._needed.get(name, 0) for name in checkpoints}  # 0: its list was not restored
         needed = min(self._needed.values(), default=0)
         self.saved = [segment for segment in self.saved if segment.end > needed]
         kept = {segment.name for segment in self.saved}

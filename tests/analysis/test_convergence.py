@@ -228,7 +228,7 @@ def test_runs_of_several_algorithms_are_named_after_them_and_after_what_differs_
         "c": {"algorithm": {"name": "a3c"}},
         "d": {"algorithm": {"name": "ppo"}, "optimizer": {**adam, "learning_rate": 2e-3}},
         "e": {"env": {"threads": 3}, "runtime": {"threads": 3}},
-        "f": {"algorithm": {"name": "a2c"}, "logging": {"every_updates": 3}, "evaluation": {"episodes": 3}},
+        "f": {"algorithm": {"name": "a2c"}, "checkpoint": {"every_updates": 3}, "evaluation": {"episodes": 3}},
     }
     for name, sections in ways.items():
         (tmp_path / name).mkdir()
@@ -250,8 +250,10 @@ def test_runs_of_several_algorithms_are_named_after_them_and_after_what_differs_
     label = arms_of([tmp_path / name for name in "ea"])[0].arm
     assert label.startswith("num_envs=16, env.threads=3, rollout_length=8")
     assert label.endswith("runtime.threads=3")
-    with pytest.raises(UserError, match="trained in the same way"):  # what is saved and logged teaches nothing
+    with pytest.raises(UserError, match="trained in the same way"):  # what is saved and evaluated teaches nothing
         arms_of([tmp_path / name for name in "af"])
+    with pytest.raises(UserError, match="learn alike and have the same seed"):
+        arms_of([tmp_path / name for name in "afd"])
 
 
 def test_runs_that_cannot_be_compared_are_refused(begun, tmp_path):
@@ -259,7 +261,7 @@ def test_runs_that_cannot_be_compared_are_refused(begun, tmp_path):
         arms_of([begun / "plain-s0", begun / "plain-s1"])
     with pytest.raises(UserError, match="is not the folder of a run"):
         arms_of([begun / "plain-s0", tmp_path])
-    with pytest.raises(UserError, match="same configuration and seed"):
+    with pytest.raises(UserError, match="learn alike and have the same seed"):
         arms_of([begun / name for name in ("plain-s0", "quick-s0", "plain-s0")])
     empty = tmp_path / "empty"
     empty.mkdir()

@@ -9,7 +9,7 @@ import time
 import pytest
 from conftest import heed_sigint, wait_for
 
-from a2c.analysis.jobs import Job, run_jobs
+from a2c.analysis.jobs import Job, last_words, run_jobs
 from a2c.config import UserError
 
 RECORDER = """
@@ -105,6 +105,10 @@ def test_a_stopped_comparison_lets_its_runs_save(tmp_path, number, code):
     os.kill(parent.pid, number)
     assert parent.wait(30) == code
     assert (tmp_path / "saved").exists()
+
+
+def test_a_job_whose_log_is_not_there_says_so(tmp_path):
+    assert last_words(job(tmp_path, "0")) == "its log cannot be read"
 
 
 def test_jobs_whose_parent_was_killed_still_hold_the_lock(tmp_path):

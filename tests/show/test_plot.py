@@ -97,7 +97,7 @@ def test_evaluations_that_say_less_are_shown_as_far_as_they_go(tmp_path):
 
 
 def test_runs_that_learn_alike_but_for_the_seed_belong_together(tmp_path):
-    seeds = [make_run(tmp_path / f"s{seed}", RISE, seed=seed, logging={"every_updates": seed + 1}) for seed in (0, 1)]
+    seeds = [make_run(tmp_path / f"s{seed}", RISE, seed=seed, checkpoint={"keep": seed + 1}) for seed in (0, 1)]
     rate = make_run(tmp_path / "rate", RISE, seed=2, optimizer={"learning_rate": 1e-3})
     other = make_run(tmp_path / "other", RISE, env={"id": "Breakout"})
     groups = by_recipe(read_runs([seeds[0], rate, seeds[1], other]))

@@ -14,12 +14,13 @@ import cv2
 import imageio_ffmpeg
 import numpy as np
 import pytest
-from conftest import heed_sigint, small_config, wait_for, watchable
+from conftest import heed_sigint, rewritten, small_config, wait_for, watchable
 from PIL import Image
 
 from a2c.cli import main
 from a2c.config import UserError, load_config
 from a2c.evaluation.evaluate import evaluate
+from a2c.run.lookup import find_checkpoint
 from a2c.run.training import train
 from a2c.show.picture import GAME, GLOW
 from a2c.show.watch import WatchRequest, make_video, value_meaning
@@ -179,6 +180,14 @@ def test_an_environment_of_ones_own_with_numbers_for_observations(monkeypatch, t
     assert np.abs(np.array(brightness) - 25 * np.arange(1, 10)).max() < 6
     assert watch(monkeypatch, drawn, *mine, "--saliency", "value") == 2
     assert "needs observations that are images" in capsys.readouterr().err
+
+
+def test_another_number_of_threads_than_tensorflow_has_is_a_warning(catch_run, tmp_path):
+    """As in a notebook."""
+    latest, told = find_checkpoint(catch_run).path, []
+    three = rewritten(latest, lambda meta: meta["config"]["runtime"].update(threads=3), to=tmp_path / "three.npz")
+    make_video(WatchRequest(three, episodes=1), tmp_path / "a.mp4", warn=told.append)
+    assert [sentence.partition(":")[0] for sentence in told] == ["runtime.threads=3 comes too late"]
 
 
 @pytest.mark.parametrize("t", [0, 5])
