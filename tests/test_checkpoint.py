@@ -163,11 +163,13 @@ def first_checkpoint(run_dir: Path) -> Path:
 
 
 def assert_is_one_sentence(file: Path, sentence: str) -> None:
-    for use in (lambda: evaluate(file, episodes=1), lambda: train(small_config(), file.parents[1], resume=True)):
+    run_dir = file.parents[1]
+    uses = {file.name: lambda: evaluate(file, episodes=1), run_dir.name: lambda: train(config(), run_dir, resume=True)}
+    for name, use in uses.items():
         with pytest.raises(UserError, match=sentence) as error:
             use()
         assert "\n" not in str(error.value)
-        assert file.name in str(error.value)
+        assert name in str(error.value)
 
 
 def test_a_run_of_before_fire_after_a_lost_life_is_played_without_it(tmp_path):

@@ -147,7 +147,8 @@ def test_a_search_whose_judges_end_no_training_game_says_so_and_keeps_its_best_t
     said = "is not shown to be better than the default: no training game of a judging run ended in 512 steps"
     assert re.search(rf"^Trial \d {said}; give --steps more\.$", told.stdout, re.MULTILINE)
     assert (files / "out/best.yaml").exists() and (files / "out/report").is_dir()
-    assert not [*files.glob("out/judge/*/runs/*/evaluations.jsonl")], "games whose scores nobody reads"
+    logs = [*files.glob("out/judge/*/runs/*/evaluations.jsonl")]
+    assert [log.read_text() for log in logs] == ["", ""], "games whose scores nobody reads"
 
 
 @pytest.mark.integration
