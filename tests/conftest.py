@@ -55,14 +55,6 @@ def draw_nothing(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(f"a2c.show.{module}.render", lambda figure, form: b"picture")
 
 
-@pytest.fixture(scope="session", autouse=True)
-def nobody_waits_for_the_disk() -> Iterator[None]:
-    """No power is cut here; fsync of a closed descriptor still raises. Processes of their own do sync."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", os.fstat)
-        yield
-
-
 @pytest.fixture
 def run_dir(tmp_path: Path) -> Path:
     return tmp_path / "run"

@@ -200,6 +200,25 @@ def test_any_bytes_as_a_file(examples, tmp_path):
     explore(examples, text | st.binary(), lambda content: check_file(tmp_path / "c.yaml", content))
 
 
+# --- the command ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        (["--set", "env.num_envs=true"], ["env.num_envs=true", "from 1 to 4096"]),
+        (["--set", "optimizer.learning_rate=-1"], ["optimizer.learning_rate=-1", "above 0 to 1000"]),
+        (["--set", "runtime.mode=turbo"], ["runtime.mode='turbo'", "graph, eager or xla"]),
+        (["--set", "optimizer.lerning_rate=1"], ["optimizer.lerning_rate", "optimizer.learning_rate"]),
+        (["--env", "Pong", "--steps", "511"], ["total_env_steps=511", "at least 512"]),
+        (["--set", "runtime.mode=xla", "--set", "runtime.numerics=exact"], ["runtime.numerics", "mode=xla"]),
+    ],
+)
+def test_the_command_says_one_sentence_ends_with_2_and_leaves_nothing(run_cli, tmp_path, arguments, names):
+    assert_one_sentence(run_cli("train", *arguments, cwd=tmp_path), 2, *names)
+    assert list(tmp_path.rglob("*")) == []
+
+
 # --- environments -------------------------------------------------------------------------------------------------
 
 

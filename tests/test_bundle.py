@@ -313,6 +313,7 @@ HOSTILE = {
     "no mean": (changing("bundle evaluation mean", "\x1b[31m"), "damaged or no bundle"),
     "an endless mean": (changing("bundle evaluation mean", 10**400), "damaged or no bundle"),
     "no origin": (changing("bundle checkpoint", {}), "damaged or no bundle"),
+    "of yesterday": (changing("format", 1), "is of format '1'"),
     "of tomorrow": (changing("bundle version", 2), "is a bundle of version 2, and this a2c reads 1"),
     "counters": (changing("counters env_steps", -1), "its counters are not those of a run"),
     "an age": (changing("counters seconds", 1e300), "its counters are not those of a run"),

@@ -232,6 +232,7 @@ def test_lists_and_booleans_on_the_command_line():
         ("env.num_envs=0", "env.num_envs=0 is not allowed: it should be a whole number from 1 to 4096"),
         ("env.num_envs=two", "env.num_envs='two' is not allowed"),
         ("env.num_envs=1.5", "env.num_envs=1.5"),
+        ("env.num_envs=true", "env.num_envs=true is not allowed: it should be a whole number"),
         ("env.num_envs=", "env.num_envs"),
         ("env.id=null", "env.id=null is not allowed: it should be a text"),
         (
@@ -245,6 +246,7 @@ def test_lists_and_booleans_on_the_command_line():
         ("seed=1:30", "seed='1:30'"),
         ("seed=!!int ''", "cannot be read as YAML"),
         ("algorithm.gamma=1.5", "a finite number from 0 to 1."),
+        ("algorithm.gamma=true", "algorithm.gamma=true is not allowed"),
         ("algorithm.value_loss_coef=.inf", "a finite number from 0 to 1000000."),
         ("algorithm.entropy_coef=1e39", "a finite number from 0 to 1000000."),
         ("optimizer.beta_1=1", "a finite number from 0 to below 1"),

@@ -195,6 +195,8 @@ def test_resuming_a_finished_run_does_nothing(run_dir):
     summary = train(config, run_dir, resume=True)
     assert summary.counters.env_steps == 64
     assert metrics(run_dir) == before
+    longer = config.model_copy(update={"total_env_steps": 128})
+    assert train(longer, run_dir, resume=True).counters.env_steps == 128
 
 
 def test_an_edited_config_yaml_is_told_of_and_written_again(run_dir):

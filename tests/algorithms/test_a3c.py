@@ -101,13 +101,13 @@ def test_the_gradients_of_an_actor_are_those_of_its_copy_applied_to_the_shared_w
 
 def test_several_actors_make_all_steps_and_each_counts_the_steps_of_others(run_dir):
     """Every pull of Bandit's arms is a game, so that none can be lost unseen."""
-    config = a3c(4, 3, total_env_steps=5 * 4 * 3 * 2)
+    config = a3c(4, 3, total_env_steps=5 * 4 * 3 * 4)
     summary = train(config, run_dir)
     counters = summary.counters
-    assert (counters.updates, counters.env_steps, counters.episodes) == (2, 120, 120)
-    assert counters.gradient_steps == 2 * 4 * 3
+    assert (counters.updates, counters.env_steps, counters.episodes) == (4, 240, 240)
+    assert counters.gradient_steps == 4 * 4 * 3
     arrays = find_checkpoint(run_dir).arrays
-    assert int(arrays["collector/draws"]) == 2 * 3 * 5
+    assert int(arrays["collector/draws"]) == 4 * 3 * 5
     rows = read_lines(run_dir / "metrics.jsonl")
     for row in rows:
         assert 0 <= row["staleness"] <= 3 * 3  # a round's steps of the others

@@ -15,8 +15,9 @@ from a2c.analysis.compare import compare_modes, compare_targets, compare_values
 from a2c.analysis.report import verdict
 from a2c.analysis.request import Request
 from a2c.analysis.targets import ALGORITHMS, CONFIGURATIONS, kind_of
-from a2c.config import UserError, load_config
+from a2c.config import UserError, build_config, load_config
 from a2c.run.step_files import step_file
+from a2c.run.training import train
 
 TINY = {
     "env": {"id": "Bandit", "num_envs": 4},
@@ -123,6 +124,15 @@ def test_configurations_of_different_lengths_are_compared_up_to_the_shorter(tmp_
     found = compare_targets(request, [str(tmp_path / tiny), str(tmp_path / "other.yaml")]).convergence
     assert [summary.arm for summary in found.summaries] == ["tiny", "other"]
     assert [run.env_steps[-1] for run in found.runs] == [320, 320] == [found.budget] * 2
+
+
+def test_run_folders_are_compared_by_the_command(tmp_path, run_cli):
+    for name, rate in (("slow", 0.001), ("quick", 0.1)):
+        train(build_config({**TINY, "optimizer": {"learning_rate": rate}}, where="test"), tmp_path / name)
+    ended = run_cli("compare", "quick", "slow", "--out", "b", "--threshold", "0.1", cwd=tmp_path)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    summaries = json.loads((tmp_path / "b/results.json").read_text())["convergence"]["summaries"]
+    assert [summary["arm"] for summary in summaries] == ["learning_rate=0.1", "learning_rate=0.001"]
 
 
 @pytest.mark.integration
