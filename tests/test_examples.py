@@ -691,7 +691,8 @@ def test_the_same_command_again_resumes_a_run_of_ones_own(run_cli, tmp_path, mon
 
 def test_a_run_keeps_its_own_algorithm(run_cli, tmp_path):
     ended = run_cli("resume", tmp_path, "--algorithm", "ppo")
-    said = "A run keeps its own algorithm, network and wrappers; leave 'ppo' out. Code of yours is named module:Name."
+    said = "Runs and files keep their own algorithm, network and wrappers; leave 'ppo' out."
+    said += " Code of yours is named module:Name."
     assert (ended.returncode, ended.stderr) == (2, f"a2c: {said}\n")
 
 

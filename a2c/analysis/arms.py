@@ -12,8 +12,17 @@ from typing import Any
 import yaml
 
 from a2c.analysis.jobs import Job, Place, run_jobs
-from a2c.config import Config, UserError, build_config, dotted, dump_config, env_slug, read_config_file, short_keys
-from a2c.config.schema import SIDE_KEYS
+from a2c.config import (
+    Config,
+    UserError,
+    build_config,
+    dotted,
+    dump_config,
+    env_slug,
+    read_run_config,
+    recipe,
+    short_keys,
+)
 from a2c.execution.processes import own_command
 from a2c.reading import LONGEST_LINE, read_end
 from a2c.run.files import make_folders, write_atomically
@@ -143,8 +152,7 @@ def arms_of(folders: Sequence[Path]) -> list[ArmRun]:
     Raises:
         UserError: if a folder is not a run, all were trained in the same way, or two with the same seed.
     """
-    configs = [_run_config(folder) for folder in folders]
-    ways = [_way(dump_config(config)) for config in configs]
+    configs, ways = zip(*map(_read_way, folders), strict=True)
     keys = _distinguishing(ways)
     if not keys:
         raise UserError("All these runs were trained in the same way: there is nothing to compare.")
@@ -168,16 +176,14 @@ def _distinguishing(ways: Sequence[dict[str, Any]]) -> list[str]:
     return [key for key in dict.fromkeys(key for way in ways for key in way) if key in found]
 
 
-def _run_config(folder: Path) -> Config:
+def _read_way(folder: Path) -> tuple[Config, dict[str, Any]]:
+    """The configuration of a run, and its way of training: the recipe without the length and the game."""
     file = folder / "config.yaml"
     if not file.is_file():
         raise UserError(
             f"{folder} is not the folder of a run: it holds no config.yaml; name only runs, or only configurations."
         )
-    return build_config(read_config_file(file), where=str(file))
-
-
-def _way(values: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a way of training, by dotted keys."""
-    others = ("seed", "total_env_steps", "env.id")
-    return {key: value for key, value in dotted(values).items() if key not in others and not key.startswith(SIDE_KEYS)}
+    values, provenance = read_run_config(file)
+    config = build_config(values, where=str(file))
+    way = recipe(dotted(dump_config(config)), provenance)
+    return config, {key: value for key, value in way.items() if key not in ("total_env_steps", "env.id")}

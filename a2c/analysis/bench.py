@@ -6,7 +6,6 @@ other load on the machine affects all of them. Speeds are medians over rounds.
 
 from __future__ import annotations
 
-import os
 import resource
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +25,7 @@ from a2c.analysis.timed_loop import Clock, Loop, clocks_on
 from a2c.config import Config, UserError, changed, dotted, dump_config
 from a2c.data.collector import build_collector
 from a2c.envs import make_env_groups, make_simulator, share_of_group
-from a2c.execution.machine import processor, versions
+from a2c.execution.machine import allowed_cores, core_quota, processor, versions
 from a2c.execution.runtime import parts_of, setup, stream_seed
 from a2c.messages import number
 from a2c.reading import LARGEST_TEXT, read_bytes
@@ -138,7 +137,7 @@ def run_bench(config: Config, *, steps: int | None = None, on_round: Callable[[]
             memory=memory,
             rounds=rounds,
             config=dump_config(config),
-            machine={"cpu": processor(), "cores": os.cpu_count()},
+            machine={"cpu": processor(), "cores": min(allowed_cores(), core_quota())},
             versions=versions(),
         )
 

@@ -70,7 +70,10 @@ def compare_modes(request: Request, parts: Sequence[str] = PARTS) -> Comparison:
     ]
     learning = arms[2].config.algorithm.warmed_up()  # else the updates of a replay would have no gradient steps
     in_lock_step = arms[2].config.model_copy(update={"algorithm": learning})
-    check_arms(arms[:1] if "convergence" in parts else [Arm("graph exact", in_lock_step)])
+    if "convergence" in parts:
+        check_arms(arms[:1], request.seeds)
+    else:
+        check_arms([Arm("graph exact", in_lock_step)])
     what = [[arm.label, dump_config(arm.config)] for arm in arms]
     folder = _open_folder(request, "eager", config.env.id, {"arms": what, "updates": request.updates})
     lock_step = LockStep(request, folder, in_lock_step)
@@ -147,13 +150,13 @@ def compare_loop(request: Request) -> Comparison:
 def compare_arms(arms: Sequence[Arm], request: Request, kind: str) -> Comparison:
     """Compare arms; `kind` goes into the name of the folder, if the request does not name it."""
     for one, other in itertools.combinations(arms, 2):
-        if one.config == other.config:
+        if one.config == other.config.model_copy(update={"seed": one.config.seed}):
             raise UserError(
                 f"{shown(one.label)} and {shown(other.label)} are the same; --set or --algorithm may have made them so."
             )
     envs = list(dict.fromkeys(arm.config.env.id for arm in arms))
     _thresholds(envs, request.threshold)  # raises before anything is trained
-    check_arms(arms)
+    check_arms(arms, request.seeds)
     what = [[arm.label, dump_config(arm.config)] for arm in arms]
     folder = _open_folder(request, kind, "-".join(envs), {"arms": what})
     names = " and ".join(dict.fromkeys(arm.label for arm in arms))
@@ -194,20 +197,21 @@ def _thresholds(envs: Sequence[str], threshold: float | None) -> dict[str, float
 
 def _train_and_converge(arms: Sequence[Arm], request: Request, folder: Path) -> Convergence:
     thresholds = _thresholds(list(dict.fromkeys(arm.config.env.id for arm in arms)), request.threshold)
-    seeds = range(request.first_seed, request.first_seed + request.seeds)
-    planned = plan_runs(arms, seeds, folder)
+    first = arms[0].config.seed
+    planned = plan_runs(arms, range(first, first + request.seeds), folder)
     with request.view.part("convergence", sum(plan.config.total_env_steps for plan in planned)) as part:
         train_planned(planned, folder, jobs=request.jobs, place=request.place, part=part)
     lengths = {plan.config.total_env_steps for plan in planned}
     return converge([plan.run for plan in planned], thresholds, cut=len(lengths) > 1, warn=request.warn)
 
 
-def check_arms(arms: Sequence[Arm]) -> None:
+def check_arms(arms: Sequence[Arm], seeds: int = 1) -> None:
     """Check here, not in the fifth process, that each game exists, the network fits it, and no arm is multiworker.
 
     Raises:
-        UserError: if not.
+        UserError: if not, or if the last of so many seeds is too large.
     """
+    changed(arms[0].config, {"seed": arms[0].config.seed + seeds - 1})
     for arm in arms:
         if arm.config.runtime.strategy == "multiworker":
             raise UserError(

@@ -58,14 +58,14 @@ def judge(found: Found, options: Search, *, seeds: int, command: str) -> Judgeme
         return Judgement(best, _unjudged(name, len(study.all())))
     request = Request(
         seeds=seeds,
-        first_seed=found.config.seed + 1,
         jobs=options.jobs,
         place=options.place,
         folder=found.folder / "judge" / f"{best.number:04d}",
         view=options.view,
     )
     try:
-        arms = [Arm(label, changed(each, FORCED)) for label, each in (("default", found.config), (name, config))]
+        new = {**FORCED, "seed": found.config.seed + 1}
+        arms = [Arm(label, changed(each, new)) for label, each in (("default", found.config), (name, config))]
         comparison = _compare(arms, request, options.tell)
     except NoReturnError:
         ended = f"no training game of a judging run ended in {found.config.total_env_steps:,} steps"

@@ -13,7 +13,7 @@ import numpy as np
 
 from a2c.analysis import switches as sw
 from a2c.analysis.compare import QUESTION_UPDATES, Comparison
-from a2c.analysis.convergence import Aggregate, Contrast, Convergence, RunResult, is_scored
+from a2c.analysis.convergence import Aggregate, ArmSummary, Contrast, Convergence, RunResult, is_scored
 from a2c.analysis.lock_step import Tried, Why
 from a2c.analysis.numerics import Agreement, Distance, Where
 from a2c.analysis.pictures import draw
@@ -165,8 +165,17 @@ def _say_contrast(contrast: Contrast, found: Convergence) -> str:
         parts.append(f"needed {needed} {_ratio(seconds, 'the time')}{_censored(contrast, steps)}")
     parts.append(f"ended {_difference(contrast.final_return)}")
     parts.append(f"ran at {speed}")
+    parts += _unpaired(contrast, found.runs)
     some = f"; {contrast.identical} of {n} seeds are identical bit for bit" if contrast.identical else ""
     return f"{start} {'; '.join(parts)}{some}."
+
+
+def _unpaired(contrast: Contrast, runs: Sequence[RunResult]) -> Iterator[str]:
+    """What is left out of the pairs, though not out of the table."""
+    left = [run.arm for run in runs if run.env == contrast.env and run.seed not in contrast.seeds]
+    for arm in (contrast.baseline, contrast.arm):
+        if arm in left:
+            yield f"left out, without a partner of its seed: {counted(left.count(arm), 'run')} of {arm}"
 
 
 def _gradient_steps(contrast: Contrast, runs: Sequence[RunResult]) -> str:
@@ -310,9 +319,7 @@ def _arms_table(found: Convergence) -> Table:
         ),
         [
             (
-                *(s.env, s.arm, str(s.runs), f"{s.reached} of {s.runs}"),
-                *(_count(s.env_steps_to_threshold), _count(s.gradient_steps_to_threshold)),
-                _count(s.seconds_to_threshold),
+                *(s.env, s.arm, str(s.runs), *_way_to_threshold(s, found.thresholds[s.env])),
                 *(f"{s.steps_per_second:,.0f}", f"{s.final_return:.2f}"),
             )
             for s in found.summaries
@@ -320,8 +327,12 @@ def _arms_table(found: Convergence) -> Table:
     )
 
 
-def _count(value: float) -> str:
-    return number(value, ",.0f", missing="never")
+def _way_to_threshold(summary: ArmSummary, threshold: float | None) -> Sequence[str]:
+    """How many runs reached it, and the agent steps, gradient steps and seconds to it; dashes if there is none."""
+    if threshold is None:
+        return ("-",) * 4
+    costs = (summary.env_steps_to_threshold, summary.gradient_steps_to_threshold, summary.seconds_to_threshold)
+    return f"{summary.reached} of {summary.runs}", *(number(cost, ",.0f", missing="never") for cost in costs)
 
 
 # --- files ------------------------------------------------------------------------------------------------------------

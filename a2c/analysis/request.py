@@ -25,7 +25,6 @@ class Request:
     overrides: Mapping[str, Any] = field(default_factory=dict)
     assignments: tuple[str, ...] = ()
     seeds: int = MIN_SEEDS
-    first_seed: int = 0
     threshold: float | None = None
     updates: int = 50  # of the lock-step parts
     jobs: int = 1  # processes at a time

@@ -142,13 +142,16 @@ def _step(key: str, given: Any, width: float, *, whole: bool) -> float:
     form: Any = Annotated[int if whole else float, Field(ge=least, le=width), NUMBER]
     adapter: TypeAdapter[float] = TypeAdapter(form)
     try:
-        return adapter.validate_python(given)
+        step = adapter.validate_python(given)
     except ValidationError:
         kind_of = "a whole number" if whole else "a number"
         raise UserError(
             f"{key}: step={shown(given)} is not allowed: it should be {kind_of} up to high - low, and at least "
             f"{least:g}."
         ) from None
+    if abs(width / step - round(width / step)) > 1e-9 * MOST_STEPS:
+        raise UserError(f"{key}: steps of {step:g} from low do not reach high; change one of the three.")
+    return step
 
 
 def _valid(key: str, value: Any, kind: type[AlgorithmSection]) -> Any:

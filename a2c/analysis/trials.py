@@ -19,7 +19,7 @@ from uuid import uuid4
 import numpy as np
 
 from a2c.analysis.space import Dimension, Range, Space, contains, rounded, with_settings
-from a2c.config import Config, UserError, dotted, dump_config, short_key
+from a2c.config import Config, UserError, changed, dotted, dump_config, short_key
 from a2c.reading import read_bytes
 from a2c.run.files import make_folders, write_atomically
 from a2c.run.lock import FolderLock, LockedError, is_locked
@@ -250,7 +250,7 @@ class Trials:
                 _suggest(trial, key, dimension)
         settings = self.settings_of(trial)
         try:
-            config = with_settings(self.config, settings)
+            config = with_lines_on_grid(with_settings(self.config, settings))
         except UserError as error:
             trial.set_user_attr(REFUSED, str(error))
             self.study.tell(trial, state=self.state.PRUNED)
@@ -275,6 +275,12 @@ class Trials:
     def _tell(self, claim: Claim, score: float | None, state: Any) -> None:
         self.study.tell(claim.trial, score, state)
         claim.lock.release()
+
+
+def with_lines_on_grid(config: Config) -> Config:
+    """The settings with a line of metrics at each of GRID points of a run, if its updates are short enough for that."""
+    between = config.total_env_steps // (GRID * config.env_steps_per_update)
+    return changed(config, {"logging.every_updates": max(1, min(config.logging.every_updates, between))})
 
 
 @contextmanager

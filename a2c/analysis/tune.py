@@ -22,7 +22,7 @@ from a2c.analysis.compare import check_arms
 from a2c.analysis.jobs import MACHINE, POLL_SECONDS, Job, Place, Process, end, last_words
 from a2c.analysis.results import open_folder
 from a2c.analysis.space import Space, read_space
-from a2c.analysis.trials import GRID, Claim, Trials, import_optuna, open_storage
+from a2c.analysis.trials import GRID, Claim, Trials, import_optuna, open_storage, with_lines_on_grid
 from a2c.config import Config, UserError, changed, dump_config, env_slug
 from a2c.execution.signals import StoppedError, StopSignal
 from a2c.run.files import make_folders
@@ -89,15 +89,13 @@ def trained(config: Config) -> Config:
 
     Evaluations are kept if they are scheduled: their mean is then the score.
     """
-    between = config.total_env_steps // (GRID * config.env_steps_per_update)
     changes = {
         "logging.histograms": False,
         "logging.trackers": [],
-        "logging.every_updates": max(1, min(config.logging.every_updates, between)),
         "evaluation.episodes": None if is_evaluated(config) else 0,
         "evaluation.video": False,
     }
-    return changed(config, changes)
+    return with_lines_on_grid(changed(config, changes))
 
 
 def is_evaluated(config: Config) -> bool:

@@ -29,6 +29,7 @@ from a2c.cli.options import (
     Greedy,
     Jobs,
     JsonFile,
+    ModelOption,
     ModeOption,
     OutDir,
     Protocol,
@@ -43,6 +44,7 @@ from a2c.cli.options import (
     TrustedModel,
     TrustedWrappers,
     Vary,
+    WrapperOption,
     check_env,
     check_target,
     mode_of,
@@ -116,7 +118,8 @@ def eval_(
         raise typer.Exit(1)
 
 
-_TRAINING = {"env", "config", "algorithm", "steps", "seeds", "threshold", "jobs", "cluster", "set_", "out_dir"}
+_TRAINING = {"env", "config", "algorithm", "model", "wrapper", "steps", "seeds", "threshold", "set_"}
+_TRAINING |= {"jobs", "cluster", "out_dir"}
 _USED = {  # the options of `compare`, by what is compared
     "--eager": {*_TRAINING, "only", "updates"},
     "--vary": _TRAINING,
@@ -140,8 +143,10 @@ def compare(
     env: Envs = None,
     config: ConfigOption = None,
     algorithm: AlgorithmOption = None,
+    model: TrustedModel = None,
+    wrapper: TrustedWrappers = None,
     steps: Steps = None,
-    seeds: Annotated[int, typer.Option(min=1, max=1000, help="Paired seeds 0, 1, ...")] = 8,
+    seeds: Annotated[int, typer.Option(min=1, max=1000, help="Paired seeds, from that of the configuration on.")] = 8,
     threshold: Threshold = None,
     updates: Annotated[
         int, typer.Option(min=1, max=10_000, help="Updates that the parts where and growth of --eager compare.")
@@ -153,11 +158,13 @@ def compare(
 ) -> None:
     """Compare ways of training over paired seeds; run it again to continue where it was stopped."""
     kind = _one_kind(eager, vary, loop, question, targets)
-    used = _USED[kind]
+    parts = [part.value for part in only or ComparisonPart]
+    used = _USED[kind] - (_unused_by(parts) if kind == "--eager" else set())
     if algorithm is not None and is_extension(algorithm) and only_trusts(algorithm, kind, targets or ()):
         trust_named(algorithm)
         algorithm, used = None, used | {"algorithm"}
-    _check_options(context, kind, used)
+    _check_options(context, " --only ".join([kind, *(only or [])] if kind == "--eager" else [kind]), used)
+    trust_named(model, *(wrapper or ()))
     for env_id in env or ():
         check_env(env_id)
     comparing, report = fast("a2c.analysis.compare"), fast("a2c.analysis.report")
@@ -179,7 +186,7 @@ def compare(
         )
         match kind:
             case "--eager":
-                result = comparing.compare_modes(request, [part.value for part in only or ComparisonPart])
+                result = comparing.compare_modes(request, parts)
             case "--vary":
                 result = comparing.compare_values(request, vary)
             case "--loop":
@@ -191,6 +198,13 @@ def compare(
     _print_comparison(report, result)
 
 
+def _unused_by(parts: Sequence[str]) -> set[str]:
+    """The options that change nothing in these parts of --eager."""
+    if "convergence" not in parts:
+        return {"seeds", "threshold"}
+    return {"updates"} if set(parts) == {"convergence"} else set()
+
+
 def only_trusts(algorithm: str, kind: str, targets: Sequence[str]) -> bool:
     """Whether the user's algorithm only allows the code that a file or a run names; what names another keeps it."""
     return kind == RUNS or any(algorithm == (each if is_algorithm(each) else algorithm_of(each)) for each in targets)
@@ -200,6 +214,8 @@ def bench(
     config: ConfigOption = None,
     env: EnvOption = None,
     algorithm: AlgorithmOption = None,
+    model: ModelOption = None,
+    wrapper: WrapperOption = None,
     steps: TimedSteps = None,
     eager: Eager = False,
     mode: ModeOption = None,
@@ -211,8 +227,10 @@ def bench(
 ) -> None:
     """Time the training loop: how fast, where the time goes, how near to the floor of this machine."""
     check_target(json_file)
-    overrides = {"algorithm.name": algorithm, "runtime.mode": mode_of(eager, mode)}
-    settings, source = load_config(config=config, env_id=env, overrides=overrides, assignments=set_ or [], tell=say)
+    overrides = {"algorithm.name": algorithm, "model.name": model, "runtime.mode": mode_of(eager, mode)}
+    settings, source = load_config(
+        config=config, env_id=env, overrides=overrides, assignments=set_ or [], wrappers=wrapper or [], tell=say
+    )
     check_env(settings.env.id)
     benching = fast("a2c.analysis.bench")
     then = None if compare_to is None else benching.read_bench(compare_to)
@@ -307,7 +325,8 @@ def _print_evaluations(results: list[EvalResult]) -> None:
 
 def _cited(reference: dict[str, Any]) -> str:
     millions = reference["env_steps"] / 1e6
-    return f"{reference['citation']}, {reference['protocol']}, {millions:g} M steps, mean of {reference['games']}"
+    how = f"{reference['protocol']}, {millions:g} M steps, mean of {reference['games']}"
+    return f"{reference['algorithm']}, {reference['citation']}, {how}"
 
 
 def print_evaluation(result: EvalResult) -> None:

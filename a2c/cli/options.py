@@ -167,7 +167,10 @@ Question = Annotated[
 ]
 Vary = Annotated[str | None, typer.Option(metavar="KEY=A,B[,C]", help="One way of training for each value of a key.")]
 Envs = Annotated[
-    list[str] | None, typer.Option(help="A game; may be repeated. Default: Catch.", autocompletion=complete_env)
+    list[str] | None,
+    typer.Option(
+        help="A game; may be repeated. Default: that of the presets or files, else Catch.", autocompletion=complete_env
+    ),
 ]
 Threshold = Annotated[
     float | None,
@@ -262,16 +265,16 @@ def trust_named(*names: str | None) -> None:
     """Allow the code that the user has named to run.
 
     Raises:
-        UserError: if a name is not code (module:Name), since a run keeps its own algorithm, network and wrappers.
+        UserError: if a name is not code (module:Name), since runs and files keep their algorithm, network and wrappers.
     """
     for name in filter(None, names):
         if not is_extension(name):
             raise UserError(
-                f"A run keeps its own algorithm, network and wrappers; leave {shown(name)} out. Code of yours is named "
-                "module:Name."
+                f"Runs and files keep their own algorithm, network and wrappers; leave {shown(name)} out. Code of "
+                "yours is named module:Name."
             )
         if "(" in name:
-            raise UserError(f"A run keeps the arguments of its wrappers; give {shown(name.partition('(')[0])} alone.")
+            raise UserError(f"The arguments of wrappers are kept; give {shown(name.partition('(')[0])} alone.")
         trust(name)
 
 

@@ -17,12 +17,14 @@ from a2c.cli.options import (
     ConfigOption,
     EnvOption,
     Jobs,
+    ModelOption,
     RayCluster,
     Steps,
+    WrapperOption,
     check_env,
     duration,
 )
-from a2c.config import Config, changed, load_config
+from a2c.config import Config, UserError, changed, load_config
 from a2c.quiet import fast
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ def tune(
     env: EnvOption = None,
     config: ConfigOption = None,
     algorithm: AlgorithmOption = None,
+    model: ModelOption = None,
+    wrapper: WrapperOption = None,
     steps: Steps = None,
     trials: Annotated[int, typer.Option(min=2, max=9999, help="Settings to try in all.")] = 20,
     minutes: Annotated[
@@ -58,8 +62,10 @@ def tune(
     out_dir: Annotated[Path | None, typer.Option("--out", help="The folder. Default: runs/tune-....")] = None,
 ) -> None:
     """Search for better settings with Optuna; run it again, or several times at once, to continue."""
-    overrides = {"algorithm.name": algorithm, "total_env_steps": steps, "seed": seed}
-    settings, _ = load_config(config=config, env_id=env, overrides=overrides, assignments=set_ or [], tell=say)
+    overrides = {"algorithm.name": algorithm, "model.name": model, "total_env_steps": steps, "seed": seed}
+    settings, _ = load_config(
+        config=config, env_id=env, overrides=overrides, assignments=set_ or [], wrappers=wrapper or [], tell=say
+    )
     check_env(settings.env.id)
     changed(settings, {"seed": settings.seed + judge_seeds})  # raises UserError if that is too large
     with place_of(cluster) as place:
@@ -87,7 +93,12 @@ def _search(options: Search, settings: Config, judge_seeds: int) -> None:
         found = tuning.search(options)
         if found.signal is not None:
             raise typer.Exit(128 + found.signal)
-        judgement = judging.judge(found, options, seeds=judge_seeds, command=command)
+        unjudged = judging.judge(found, options, seeds=0, command=command)
+        best = judging.write_best(settings, found, unjudged, command)
+        try:
+            judgement = judging.judge(found, options, seeds=judge_seeds, command=command)
+        except UserError as error:
+            raise UserError(f"The best settings are in {best}, and could not be judged: {error}") from None
     written = [judging.write_best(settings, found, judgement, command)]
     written.append(reporting.write_tune_report(found, judgement, command))
     print_table(reporting.best_trials(found))

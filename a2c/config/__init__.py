@@ -28,6 +28,7 @@ from a2c.config.sources import (
     preset_names,
     read_config_file,
     read_run_config,
+    recipe,
 )
 from a2c.messages import cut, nearest, printable, printable_lines, short_key, short_keys, shown, typed
 from a2c.types import CrashError, UserError
@@ -62,6 +63,7 @@ __all__ = [
     "printable_lines",
     "read_config_file",
     "read_run_config",
+    "recipe",
     "short_key",
     "short_keys",
     "shown",

@@ -344,10 +344,6 @@ class Config(Section):
         return -(-self.total_env_steps // self.env_steps_per_update)
 
 
-# beginnings of keys that change neither what is learned nor the lines of metrics
-SIDE_KEYS = ("checkpoint.", "evaluation.", "logging.trackers")
-
-
 def sections(algorithm: type[AlgorithmSection] = A2CSection) -> dict[str, type[Section]]:
     """The sections of a configuration by name, including that of one algorithm."""
     fields: dict[str, Any] = {name: field.annotation for name, field in Config.model_fields.items()}

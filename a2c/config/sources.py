@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,14 @@ from a2c.config.schema import EnvConfig
 from a2c.config.yaml_loader import load_yaml
 from a2c.extensions import is_extension
 from a2c.games import TOYS, atari_game, canonical_id
-from a2c.messages import nearest, shown, typed
+from a2c.messages import cut, nearest, shown, typed
 from a2c.reading import read_text
 from a2c.types import UserError
 
 # The version of the keys' meaning, which a run writes into its config.yaml; CHANGES says what each version changed.
 SCHEMA = 2
+# beginnings of keys that change neither what is learned nor the lines of metrics
+SIDE_KEYS = ("checkpoint.", "evaluation.", "logging.trackers", "logging.histograms", "runtime.cluster_wait_minutes")
 LARGEST_FILE = 100_000  # bytes
 FEW_ACTIONS = 9  # at most so many: an algorithm may have a preset for such games
 CHANGES = {
@@ -116,6 +119,17 @@ def read_run_config(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
         bring_up_to_date(values)
     named = provenance.items() if isinstance(provenance, dict) else ()
     return values, {str(name): str(value) for name, value in named}
+
+
+def recipe(settings: Mapping[str, Any], provenance: Mapping[str, str]) -> dict[str, Any]:
+    """What is equal in runs that learn alike but for the seed: settings by dotted keys, and the weights at the start.
+
+    Args:
+        settings: all of a run, by dotted keys.
+        provenance: of its config.yaml.
+    """
+    settings = {key: value for key, value in settings.items() if key != "seed" and not key.startswith(SIDE_KEYS)}
+    return {**settings, "init_from": cut(provenance.get("init_from", "none"))}
 
 
 def bring_up_to_date(values: dict[str, Any]) -> None:

@@ -23,6 +23,7 @@ class Source(NamedTuple):
     protocol: str  # of PROTOCOLS
     env_steps: int  # of training, agent steps
     games: str  # the games that the score is the mean of
+    algorithm: str = "A2C"
 
 
 # The environment settings of each evaluation protocol.

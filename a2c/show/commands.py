@@ -17,7 +17,10 @@ _FLAGS = {"total_env_steps": "--steps", "seed": "--seed", "algorithm.name": "--a
 
 def train_command(config: Config) -> str:
     """The command that trains with exactly this configuration: the nearest preset, and `--set` for what differs."""
-    wanted = dotted(dump_config(config))
+    wanted, workers = dotted(dump_config(config)), config.runtime.workers
+    launched = ["launch", "--workers", str(workers), "--"] if workers > 1 else []
+    if launched:  # it says so itself
+        del wanted["runtime.workers"], wanted["runtime.strategy"]
     shortest: dict[str, Any] = {}
     words: list[str] = []
     for preset in (None, *preset_names()):  # None: the default of `a2c train`
@@ -34,7 +37,7 @@ def train_command(config: Config) -> str:
                 words += ["--algorithm", config.algorithm.name]
     for key, value in ({"seed": config.seed} | shortest).items():
         words += [_FLAGS[key], str(value)] if key in _FLAGS else ["--set", f"{key}={as_yaml(value)}"]
-    return shlex.join(["a2c", "train", *words])
+    return shlex.join(["a2c", *launched, "train", *words])
 
 
 def eval_command(run: RunRecord) -> str:

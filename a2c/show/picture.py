@@ -272,6 +272,8 @@ def _described(observation: np.ndarray) -> str:
     if not is_image(observation):
         return f"{observation.size} numbers"
     height, width, channels = channels_last(observation).shape
+    if channels == 3:  # one colour image, or three grey ones
+        return f"3 channels of {width} x {height}"
     return f"{channels} grey image{'s' if channels > 1 else ''} of {width} x {height}{', newest last' * (channels > 1)}"
 
 

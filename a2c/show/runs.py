@@ -19,8 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from a2c.algorithms.sections import DEFAULT, SECTIONS
-from a2c.config import Config, UserError, cut, dotted, dump_config, read_run_config
-from a2c.config.schema import SIDE_KEYS
+from a2c.config import Config, UserError, cut, dotted, dump_config, read_run_config, recipe
 from a2c.reading import is_regular
 from a2c.run.counters import WINDOW
 from a2c.run.logs import as_float, logged
@@ -98,8 +97,7 @@ class RunRecord:
     @property
     def recipe(self) -> str:
         """A text that is equal in runs that learn alike, whatever their seed."""
-        settings = sorted((str(key), str(value)) for key, value in self.settings.items())
-        return repr([each for each in settings if each[0] != "seed" and not each[0].startswith(SIDE_KEYS)])
+        return repr(sorted((str(key), str(value)) for key, value in recipe(self.settings, self.provenance).items()))
 
 
 def read_runs(paths: Sequence[Path], warn: Callable[[str], None] = lambda text: None) -> list[RunRecord]:

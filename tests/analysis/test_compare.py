@@ -74,14 +74,15 @@ def test_the_modes_of_an_algorithm_without_logits_are_compared_on_catch(tmp_path
 
 def test_a_stopped_comparison_trains_what_is_missing_and_only_its_folder_is_taken(tmp_path, tiny):
     """One seed of two values; stopped after the first, as by Ctrl-C."""
-    text, request = "optimizer.learning_rate=1e-3,0.1", {"config": str(tmp_path / tiny), "seeds": 1}
+    text = "optimizer.learning_rate=1e-3,0.1"
+    request = {"config": str(tmp_path / tiny), "seeds": 1, "assignments": ("seed=7",)}
     first = Request(**request, folder=tmp_path / "out", place=InProcess(stop_before=1))
     with pytest.raises(KeyboardInterrupt):
         compare_values(first, text)
     second = Request(**request, folder=tmp_path / "out", place=InProcess())
     found = compare_values(second, text).convergence
     labels = ["learning_rate=1e-3", "learning_rate=0.1"]
-    assert [*first.place.names, *second.place.names] == [f"{label}, Bandit, seed 0" for label in labels]
+    assert [*first.place.names, *second.place.names] == [f"{label}, Bandit, seed 7" for label in labels]
     assert [summary.arm for summary in found.summaries] == labels
     assert [run.env_steps[-1] for run in found.runs] == [320] * 2
     with pytest.raises(UserError, match="holds another comparison"):
@@ -173,6 +174,9 @@ def test_a_folder_is_taken_only_for_the_comparison_it_holds(tmp_path, run_cli):
         (["a2c", "no.such:Thing"], "--algorithm no.such:Thing: there is no module 'no' here"),
         (["a2c", "a:b.yaml"], "--algorithm a:b.yaml is not of the form module:name"),
         (["a2c", "ppo", "--algorithm", "dqn"], "--algorithm would change nothing in a comparison of algorithms"),
+        (["--eager", "--only", "why", "--seeds", "9"], "--seeds would change nothing in --eager --only why"),
+        (["--eager", "--only", "convergence", "--updates", "9"], "--updates would change nothing in --eager --only"),
+        (["--vary", "optimizer.name=adam,rmsprop", "--set", f"seed={2**63 - 1}"], "seed=9223372036854775814"),
         (["--eager", "--only", "when"], "'when' is not one of 'where', 'why', 'growth', 'convergence'"),
         (["--eager", "--env", "Pong", "--env", "Qbert"], "give --env once"),
         (["--eager", "--env", "Pongg"], "There is no environment 'Pongg'"),

@@ -220,6 +220,20 @@ def test_runs_are_sorted_into_arms_by_what_differs(begun):
     ]
 
 
+def test_a_warm_start_makes_an_arm_of_its_own(begun):
+    for seed in (0, 1):
+        file = begun / f"quick-s{seed}" / "config.yaml"
+        values = yaml.safe_load((begun / f"plain-s{seed}" / "config.yaml").read_text())
+        file.write_text(yaml.safe_dump({**values, "provenance": {"init_from": "runs/old, 4 steps"}}))
+    ways = ["init_from=none", "init_from=runs/old, 4 steps"]
+    assert [run.arm for run in arms_of([begun / name for name in ("plain-s0", "quick-s0", "quick-s1")])] == [
+        ways[0],
+        ways[1],
+        ways[1],
+    ]
+    assert [run.arm for run in arms_of([begun / name for name in ("quick-s0", "plain-s0")])] == ways[::-1]
+
+
 def test_runs_of_several_algorithms_are_named_after_them_and_after_what_differs_in_one(tmp_path):
     adam = {"name": "adam", "learning_rate": 1e-3}
     ways = {
@@ -228,7 +242,10 @@ def test_runs_of_several_algorithms_are_named_after_them_and_after_what_differs_
         "c": {"algorithm": {"name": "a3c"}},
         "d": {"algorithm": {"name": "ppo"}, "optimizer": {**adam, "learning_rate": 2e-3}},
         "e": {"env": {"threads": 3}, "runtime": {"threads": 3}},
-        "f": {"algorithm": {"name": "a2c"}, "checkpoint": {"every_updates": 3}, "evaluation": {"episodes": 3}},
+        "f": {
+            **{"algorithm": {"name": "a2c"}, "checkpoint": {"every_updates": 3}, "evaluation": {"episodes": 3}},
+            **{"logging": {"every_updates": 1, "histograms": True}, "runtime": {"cluster_wait_minutes": 3}},
+        },
     }
     for name, sections in ways.items():
         (tmp_path / name).mkdir()

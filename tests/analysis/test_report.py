@@ -105,6 +105,21 @@ def test_identical_runs_are_called_identical_only_if_all_are():
     assert "identical to eager" not in some
 
 
+def test_without_a_threshold_nothing_is_said_of_the_way_to_it():
+    found = convergence([100.0] * 6, [200.0] * 6, threshold=None)
+    (row,) = report.tables(Comparison("title", Path(), convergence=found))[0].rows
+    assert row == ("Catch", "eager", "6", "-", "-", "-", "-", "100", "0.60")
+    assert "no threshold is known for this environment" in said(convergence=found)
+
+
+def test_runs_without_a_partner_of_their_seed_are_counted():
+    found = convergence([100.0] * 3, [200.0] * 3)
+    assert "partner" not in said(convergence=found)
+    (contrast,) = found.contrasts
+    fewer = dataclasses.replace(found, contrasts=(dataclasses.replace(contrast, seeds=(0, 1)),), runs=found.runs[:5])
+    assert "; left out, without a partner of its seed: 1 run of eager." in said(convergence=fewer)
+
+
 def test_a_threshold_never_reached_is_one_clear_sentence():
     text = said(convergence=convergence([NEVER] * 6, [NEVER] * 6))
     assert "no run of either arm reached a return of 0.5 in 20 steps" in text

@@ -10,12 +10,12 @@ import pytest
 
 from a2c.analysis import trials
 from a2c.analysis.space import Choices, Range
-from a2c.analysis.trials import DEFAULT, Trials, open_storage
+from a2c.analysis.trials import DEFAULT, GRID, Trials, open_storage, with_lines_on_grid
 from a2c.config import UserError, load_config
 
 pytestmark = pytest.mark.integration
 
-CONFIG = load_config(config="catch-ppo", overrides={"total_env_steps": 2_000})[0]
+CONFIG = with_lines_on_grid(load_config(config="catch-ppo", overrides={"total_env_steps": 2_000})[0])
 RATE, MINIBATCHES = "optimizer.learning_rate", "algorithm.num_minibatches"
 SPACE = {RATE: Range(1e-4, 1e-2, log=True), MINIBATCHES: Choices((1, 2, 4, 8))}
 
@@ -43,6 +43,16 @@ def test_the_first_trial_has_the_default_settings_and_the_best_has_the_highest_s
     assert len({claim.settings[RATE] for claim in claims}) == 10
     assert study.best().value == max(claim.settings[RATE] for claim in claims)
     assert study.counts() == {"complete": 10, "pruned": 0, "failed": 0, "running": 0}
+
+
+def test_trials_of_long_updates_have_a_line_of_metrics_at_each_point_too(tmp_path):
+    config = load_config(config="catch-ppo", overrides={"total_env_steps": 100_000})[0]
+    study = Trials(tmp_path, config, {"algorithm.rollout_length": Choices((8, 256))}, number=4, pruner="none")
+    between = set()
+    while (claim := study.claim(new=True)) is not None:
+        between.add(claim.config.logging.every_updates * claim.config.env_steps_per_update)
+        study.complete(claim, 0.0)
+    assert len(between) > 1 and max(between) <= config.total_env_steps / GRID
 
 
 def test_a_mark_that_is_no_text_is_of_another_folder(tmp_path):

@@ -149,6 +149,13 @@ def test_a_search_whose_judges_end_no_training_game_says_so_and_keeps_its_best_t
     assert (files / "out/best.yaml").exists() and (files / "out/report").is_dir()
     logs = [*files.glob("out/judge/*/runs/*/evaluations.jsonl")]
     assert [log.read_text() for log in logs] == ["", ""], "games whose scores nobody reads"
+    (files / "out/judge").rename(files / "judged")
+    (files / "out/judge").touch()
+    (files / "out/best.yaml").unlink()
+    failed = run_cli(*words("--trials", "6", "--jobs", "2", "--judge-seeds", "1", *scored), cwd=files)
+    assert failed.returncode == 2
+    assert failed.stderr.startswith("a2c: The best settings are in out/best.yaml, and could not be judged: The folder ")
+    assert "Not judged" in (files / "out/best.yaml").read_text()
 
 
 @pytest.mark.integration

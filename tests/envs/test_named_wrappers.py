@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from conftest import small_config
+import yaml
+from conftest import assert_one_sentence, small_config
 
 from a2c import extensions
 from a2c.config import Config, EnvConfig, UserError, build_config, dump_config, load_config
@@ -260,6 +261,24 @@ def test_an_evaluation_says_that_wrappers_were_on_and_no_command_runs_them_unnam
         ended = run_cli(command, run)
         assert ended.returncode == 2
         assert ended.stderr.endswith("if you trust it, say so with --wrapper own_wrappers:Twice.\n")
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("command", "mistake", "told"),
+    [
+        (["bench"], ["--steps", "1"], "--steps 1 is too little to time"),
+        (["tune"], ["--space", "none.yaml"], "none.yaml cannot be read"),
+        (["compare", "--vary", "optimizer.learning_rate=1e-3,1e-4"], ["--out", "wrapped.yaml"], "cannot be made"),
+    ],
+)
+def test_the_wrappers_of_a_file_may_be_named_in_every_command_that_trains(tmp_path, run_cli, command, mistake, told):
+    wrapper = "gymnasium.wrappers:RecordEpisodeStatistics"
+    values = dump_config(small_config(env={"id": "Catch", "wrappers": [wrapper]}))
+    (tmp_path / "wrapped.yaml").write_text(yaml.safe_dump(values))
+    command = [*command, "--config", "wrapped.yaml"]
+    assert_one_sentence(run_cli(*command, cwd=tmp_path), 2, f"say so with --wrapper {wrapper}")
+    assert_one_sentence(run_cli(*command, "--wrapper", wrapper, *mistake, cwd=tmp_path), 2, told)
 
 
 def test_published_scores_are_of_games_without_wrappers() -> None:

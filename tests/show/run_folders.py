@@ -16,12 +16,17 @@ STEPS = 100  # agent steps between two lines
 
 
 def make_run(
-    folder: Path, returns: Sequence[float | None], *, evaluations: Sequence[dict[str, Any]] = (), **config: Any
+    folder: Path,
+    returns: Sequence[float | None],
+    *,
+    evaluations: Sequence[dict[str, Any]] = (),
+    init_from: str | None = None,
+    **config: Any,
 ) -> Path:
     """A run that logged these mean returns, every 100 agent steps and 2 seconds, after 10 games each."""
     folder.mkdir(parents=True)
     settings = dump_config(small_config(**config))
-    provenance = {"a2c": "0.1.0", "git": "abc"}
+    provenance = {"a2c": "0.1.0", "git": "abc", **({"init_from": init_from} if init_from else {})}
     (folder / "config.yaml").write_text(yaml.safe_dump({"schema": SCHEMA, **settings, "provenance": provenance}))
     lines = [record((i + 1) * STEPS, value) for i, value in enumerate(returns)]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))

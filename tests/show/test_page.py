@@ -211,6 +211,14 @@ def test_the_command_gives_the_same_configuration(config):
     assert trained_with(train_command(config)) == config
 
 
+def test_the_command_of_several_workers_launches_them():
+    config = small_config(env={"id": "Pong"}, runtime={"strategy": "multiworker", "workers": 2})
+    launch = "a2c launch --workers 2 -- "
+    assert train_command(config).startswith(launch)
+    alone = small_config(env={"id": "Pong"})
+    assert trained_with(f"a2c {train_command(config).removeprefix(launch)}") == alone
+
+
 def test_the_command_is_short_where_a_preset_is_near():
     assert train_command(CONFIGS["preset"]) == "a2c train --env Pong --seed 7 --steps 1000"
     assert train_command(CONFIGS["another preset"]) == "a2c train --env Qbert --config machado --seed 0"

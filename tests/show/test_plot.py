@@ -100,8 +100,9 @@ def test_runs_that_learn_alike_but_for_the_seed_belong_together(tmp_path):
     seeds = [make_run(tmp_path / f"s{seed}", RISE, seed=seed, checkpoint={"keep": seed + 1}) for seed in (0, 1)]
     rate = make_run(tmp_path / "rate", RISE, seed=2, optimizer={"learning_rate": 1e-3})
     other = make_run(tmp_path / "other", RISE, env={"id": "Breakout"})
-    groups = by_recipe(read_runs([seeds[0], rate, seeds[1], other]))
-    assert [[run.label for run in members] for members in groups] == [["s0", "s1"], ["rate"], ["other"]]
+    warm = make_run(tmp_path / "warm", RISE, seed=2, init_from="runs/old, 4 steps")
+    groups = by_recipe(read_runs([seeds[0], rate, seeds[1], other, warm]))
+    assert [[run.label for run in members] for members in groups] == [["s0", "s1"], ["rate"], ["other"], ["warm"]]
 
 
 def test_a_run_is_read_once_and_equal_names_become_paths(tmp_path):
