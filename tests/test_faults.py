@@ -559,7 +559,7 @@ def has_lines(run_dir: Path) -> bool:
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", StopSignal.SIGNALS)
 def test_a_signal_saves_and_tells_how_to_go_on(run_dir, number):
     command = [*A2C, *(word for word in CATCH if word != "--quiet")]
     process = started(*command, "--steps", 10_000_000, *SAVING_OFTEN[2:], "--run-dir", run_dir, preexec_fn=heed_sigint)
@@ -587,6 +587,17 @@ def test_the_first_signal_is_noted_the_second_is_not_and_an_ignored_hangup_stays
     finally:
         signal.signal(signal.SIGHUP, before[signal.SIGHUP])
     assert {number: signal.getsignal(number) for number in StopSignal.SIGNALS} == before
+
+
+def test_sigusr1_asks_to_stop_and_is_neither_a_first_signal_nor_a_second():
+    """A parent passes a signal on as SIGUSR1, before or after the same signal has come to all processes of a job."""
+    with StopSignal() as stop:
+        signal.raise_signal(signal.SIGUSR1)
+        assert stop.signal == signal.SIGUSR1
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGUSR1)
+        assert stop.signal == signal.SIGTERM
+    assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from a2c.config import dotted
+from a2c.execution.signals import PASSED_ON
 from a2c.reading import is_regular, open_regular
 from a2c.run.files import make_folders, remove_folder, reopen
 from a2c.run.follower import Task, game_file
@@ -243,7 +244,8 @@ def _said() -> bytes:
 
 def main() -> None:
     """Follow one run; the last line of output says what went wrong, if anything did."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # sent to all processes of a job: the session says when to end
+    for number in (signal.SIGTERM, PASSED_ON):
+        signal.signal(number, signal.SIG_IGN)  # sent to all processes of a job: the session says when to end
     task = Task(**json.loads(_said()))
     ended = threading.Event()
     threading.Thread(target=_listen, args=(ended,), daemon=True).start()
