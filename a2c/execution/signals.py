@@ -9,7 +9,6 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
-
 PASSED_ON = signal.SIGUSR1  # by a parent: another signal may have come to its children too, as to all of a job
 
 
