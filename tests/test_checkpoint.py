@@ -360,6 +360,12 @@ def test_best_is_the_best_full_window(trained, tmp_path):
     assert not save(9.0, 100)
     assert counters.best_return == 7.0
     assert read_checkpoint(tmp_path / "checkpoints" / BEST).meta["counters"]["env_steps"] == 3
+    counters.updates = 0
+    assert not save(np.inf, 100)
+    assert not save(np.nan, 100)
+    assert counters.best_return == 7.0
+    counters.best_return = np.inf  # as an earlier version could note
+    assert save(6.0, 100)
     assert len(step_files(tmp_path / "checkpoints")) == small_config().checkpoint.keep
 
 
