@@ -372,7 +372,7 @@ def test_a_file_that_cannot_be_written_is_named(begun, run_dir):
 def test_a_disk_too_small_for_the_first_checkpoint_leaves_nothing_half_written(run_cli, run_dir):
     with room_for(10_000):
         done = run_cli(*CATCH, "--run-dir", run_dir)
-    assert_one_sentence(done, 2, "cannot be written")
+    assert_one_sentence(done, 2, "cannot be written", "not begun", "run the same command again")
     assert [path.name for path in run_dir.rglob("*") if path.is_file()] == [".lock"]
     assert run_cli(*CATCH, "--steps", "256", "--run-dir", run_dir).returncode == 0  # the same command, with room
 
