@@ -385,6 +385,15 @@ def test_a_file_that_finds_no_room_is_named(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_result_whose_reader_has_left_is_no_mistake():
+    """`a2c eval RUN --json /dev/stdout | head -1` ends silently."""
+    code = "import pathlib, sys; from a2c.run.files import write_result; "
+    code += "write_result(pathlib.Path('/dev/stdout'), 'x' * 2**20)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert b"BrokenPipeError" in process.stderr.read().splitlines()[-1]  # which a command turns into 141
+
+
 def in_a_namespace(script: str, *arguments: object) -> subprocess.CompletedProcess:
     """Run a shell script that may mount, where nobody else sees it."""
     return run("unshare", "--map-root-user", "--mount", "sh", "-euc", script, "sh", *arguments)
