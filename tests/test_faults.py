@@ -13,6 +13,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import gymnasium as gym
@@ -623,6 +624,21 @@ def test_a_terminal_or_reader_that_is_gone_stops_the_run_with_a_checkpoint(begun
     summary = train(begun(640), run_dir, resume=True, progress=Gone())
     assert summary.signal == number
     assert find_checkpoint(run_dir).env_steps == summary.counters.env_steps == 128  # the first line shown
+
+
+def test_a_line_that_a_reader_is_too_slow_for_is_lost_and_the_run_goes_on():
+    end, start = os.pipe()
+    os.set_blocking(start, False)
+    with StopSignal() as stop, open(end, "rb", 0) as reader, open(start, "wb", 0) as pipe:  # noqa: PTH123
+        while pipe.write(bytes(2**16)) is not None:
+            pass
+        with open(start, "w", closefd=False) as stdout:
+            show = partial(print, file=stdout, flush=True)
+            stop.watch(show, "too much")
+            assert stop.signal is None
+            reader.read(2**20)
+            stop.watch(show, "shown")
+        assert reader.read(2**20).endswith(b"shown\n")
 
 
 def test_a_full_disk_under_what_is_printed_is_told_once_the_run_is_saved(begun, run_dir):

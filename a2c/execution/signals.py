@@ -45,11 +45,16 @@ class StopSignal:
             raise StoppedError
 
     def watch(self, show: Callable[..., None], *what: Any) -> None:
-        """Show something; a closed terminal or pipe counts as its signal, and a full disk stops the run too."""
+        """Show something; a closed terminal or pipe counts as its signal, and a full disk stops the run too.
+
+        What a reader is too slow for is lost.
+        """
         try:
             show(*what)
         except BrokenPipeError:
             self.signal = signal.SIGPIPE
+        except BlockingIOError:
+            pass  # of a pipe that does not wait, and is full for a moment
         except OSError as error:
             self.signal = signal.SIGHUP
             self.unshown = error if error.errno != errno.EIO else None
