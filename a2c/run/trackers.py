@@ -214,10 +214,8 @@ class Lines:
 
 def final_checkpoint(run_dir: Path, total_env_steps: int) -> Path | None:
     """The last checkpoint of a run, if it is finished."""
-    latest = max(step_names(run_dir / "checkpoints"), default=None)
-    if latest is None or steps_of(latest) < total_env_steps:
-        return None
-    return latest if is_regular(latest, links=False) else None
+    named = (file for file in step_names(run_dir / "checkpoints") if steps_of(file) >= total_env_steps)
+    return max((file for file in named if is_regular(file, links=False)), default=None)
 
 
 def _last(of_evaluation: bool) -> str:
