@@ -2,11 +2,13 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -157,6 +159,17 @@ def run_config(
         "runtime": {"mode": mode, "precision": precision, **(runtime or {})},
     }
     return build_config(values, where="test")
+
+
+@contextmanager
+def memory_for(size: int) -> Iterator[None]:
+    """Room for so many more bytes of memory."""
+    pages, before = int(Path("/proc/self/statm").read_text().split()[0]), resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def heed_sigint() -> None:

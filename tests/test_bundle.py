@@ -10,6 +10,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 import yaml
@@ -190,6 +191,15 @@ def test_a_folder_that_keeps_the_weights_alone_cannot_be_resumed(tmp_path, run_c
     assert_well_ended(ended)
     assert (ended.returncode, "holds an agent but no run to resume" in ended.stderr) == (2, True), ended
     assert {name.split("/")[0] for name in find_checkpoint(folder).arrays} == {"model"}
+
+
+def test_weights_may_have_any_name_that_keras_allows(bundle, tmp_path):
+    arrays = read_archive(bundle)
+    weights = [arrays.pop(name) for name in list(arrays) if name.startswith("model/")]
+    names = [keras.Variable(0.0, name=name).name for name in ("log-std", "my scale", "größe.npy", "\n")]
+    renamed = {f"model/{i:03d}-{names[i % 4]}": weight for i, weight in enumerate(weights)}
+    write_archive(tmp_path / "own.a2c", arrays | renamed)
+    assert read_bundle(tmp_path / "own.a2c").arrays.keys() == renamed.keys()
 
 
 @pytest.mark.integration

@@ -3,13 +3,15 @@
 import hashlib
 import io
 import os
+import struct
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
-from conftest import PONG_RUN, packed, rewritten, small_config
+from conftest import PONG_RUN, memory_for, packed, rewritten, small_config
 
 from a2c.algorithms.a2c import A2C
 from a2c.algorithms.algorithm import build_algorithm
@@ -18,7 +20,7 @@ from a2c.config import Config, UserError, load_config
 from a2c.data.collector import build_collector
 from a2c.envs import make_vec_env
 from a2c.evaluation.evaluate import evaluate
-from a2c.run.archive import read_archive, write_archive
+from a2c.run.archive import DamagedError, read_archive, write_archive
 from a2c.run.checkpoint import FORMAT, Checkpoints, read_checkpoint
 from a2c.run.counters import Counters
 from a2c.run.lookup import find_checkpoint
@@ -121,6 +123,36 @@ def test_a_hostile_file_is_one_sentence(tmp_path, monkeypatch, content, sentence
     file.write_bytes(content)
     assert_is_one_sentence(file, sentence)
     assert not (tmp_path / "pwned").exists()
+
+
+def test_a_file_that_is_nearly_only_a_list_is_refused_before_it_is_read(tmp_path):
+    """For which zipfile would take nine times as much memory."""
+    with zipfile.ZipFile(tmp_path / "one", "w") as archive:
+        archive.writestr("x", b"")
+    content = (tmp_path / "one").read_bytes()
+    entry = content[content.index(b"PK\x01\x02") : -22]
+    end = b"PK\x05\x06" + bytes(8) + struct.pack("<IIH", len(entry) * 100_000, 0, 0)
+    large = struct.pack("<4sQ2H2L4Q", b"PK\x06\x06", 44, 45, 45, 0, 0, 1, 1, len(entry) * 100_000, 0)
+    locator = struct.pack("<4sLQL", b"PK\x06\x07", 0, len(entry) * 100_000, 1)
+    for records in (end, large + locator + b"PK\x05\x06" + bytes(18)):
+        (tmp_path / "many").write_bytes(sealed(entry * 100_000 + records))
+        with pytest.raises(DamagedError, match="lists too many arrays"):
+            read_archive(tmp_path / "many")
+
+
+def test_a_file_with_the_records_of_a_large_one_is_read(tmp_path, monkeypatch):
+    """As one of 2 GB and more has them."""
+    monkeypatch.setattr(zipfile, "ZIP_FILECOUNT_LIMIT", 1)
+    write_archive(tmp_path / "large", {"x": np.arange(3), "y": np.arange(4)})
+    assert b"PK\x06\x07" in (tmp_path / "large").read_bytes()
+    assert [array.tolist() for array in read_archive(tmp_path / "large").values()] == [[0, 1, 2], [0, 1, 2, 3]]
+
+
+def test_a_checkpoint_too_large_for_the_memory_is_not_taken_for_a_damaged_one(tmp_path):
+    file = first_checkpoint(tmp_path)
+    write_archive(file, {"meta": meta(), "model/000-large": np.zeros(2**26, np.uint8)})
+    with memory_for(2**25), pytest.raises(UserError, match="is too large for the memory of this machine"):
+        find_checkpoint(tmp_path, pytest.fail)
 
 
 @pytest.mark.parametrize(
@@ -328,6 +360,12 @@ def test_best_is_the_best_full_window(trained, tmp_path):
     assert not save(9.0, 100)
     assert counters.best_return == 7.0
     assert read_checkpoint(tmp_path / "checkpoints" / BEST).meta["counters"]["env_steps"] == 3
+    counters.updates = 0
+    assert not save(np.inf, 100)
+    assert not save(np.nan, 100)
+    assert counters.best_return == 7.0
+    counters.best_return = np.inf  # as an earlier version could note
+    assert save(6.0, 100)
     assert len(step_files(tmp_path / "checkpoints")) == small_config().checkpoint.keep
 
 

@@ -13,6 +13,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import gymnasium as gym
@@ -189,7 +190,10 @@ def test_skipping_for_ever_ends(run_dir):
     config = sick_config("none", **own, total_env_steps=1_000_000)
     with pytest.raises(UserError, match=f"nor were the {SKIPPED_IN_A_ROW - 1} before it.*Mend the env.* start again"):
         train(config, run_dir)
-    assert len(list((run_dir / "incidents").iterdir())) == KEPT
+    incidents = list((run_dir / "incidents").iterdir())
+    assert len(incidents) == KEPT
+    for incident in incidents:  # the later ones after games whose returns are NaN, which JSON does not know
+        json.loads((incident / "report.json").read_text(), parse_constant=pytest.fail)
     with pytest.raises(UserError, match=f"its batch is not kept, since {KEPT} incidents are, and the last checkpoint"):
         train(changed(config, {"optimizer.on_nan": "stop"}), run_dir, resume=True)
 
@@ -369,7 +373,7 @@ def test_a_file_that_cannot_be_written_is_named(begun, run_dir):
 def test_a_disk_too_small_for_the_first_checkpoint_leaves_nothing_half_written(run_cli, run_dir):
     with room_for(10_000):
         done = run_cli(*CATCH, "--run-dir", run_dir)
-    assert_one_sentence(done, 2, "cannot be written")
+    assert_one_sentence(done, 2, "cannot be written", "not begun", "run the same command again")
     assert [path.name for path in run_dir.rglob("*") if path.is_file()] == [".lock"]
     assert run_cli(*CATCH, "--steps", "256", "--run-dir", run_dir).returncode == 0  # the same command, with room
 
@@ -380,6 +384,15 @@ def test_a_file_that_finds_no_room_is_named(tmp_path):
         write_atomically(tmp_path / "file", b"0" * 100)
     assert raised.value.filename == str(tmp_path / "file")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_result_whose_reader_has_left_is_no_mistake():
+    """`a2c eval RUN --json /dev/stdout | head -1` ends silently."""
+    code = "import pathlib, sys; from a2c.run.files import write_result; "
+    code += "write_result(pathlib.Path('/dev/stdout'), 'x' * 2**20)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert b"BrokenPipeError" in process.stderr.read().splitlines()[-1]  # which a command turns into 141
 
 
 def in_a_namespace(script: str, *arguments: object) -> subprocess.CompletedProcess:
@@ -559,7 +572,7 @@ def has_lines(run_dir: Path) -> bool:
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", StopSignal.SIGNALS)
 def test_a_signal_saves_and_tells_how_to_go_on(run_dir, number):
     command = [*A2C, *(word for word in CATCH if word != "--quiet")]
     process = started(*command, "--steps", 10_000_000, *SAVING_OFTEN[2:], "--run-dir", run_dir, preexec_fn=heed_sigint)
@@ -589,6 +602,17 @@ def test_the_first_signal_is_noted_the_second_is_not_and_an_ignored_hangup_stays
     assert {number: signal.getsignal(number) for number in StopSignal.SIGNALS} == before
 
 
+def test_sigusr1_asks_to_stop_and_is_neither_a_first_signal_nor_a_second():
+    """A parent passes a signal on as SIGUSR1, before or after the same signal has come to all processes of a job."""
+    with StopSignal() as stop:
+        signal.raise_signal(signal.SIGUSR1)
+        assert stop.signal == signal.SIGUSR1
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGUSR1)
+        assert stop.signal == signal.SIGTERM
+    assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
+
+
 @pytest.mark.parametrize(
     ("gone", "number"), [(BrokenPipeError(), signal.SIGPIPE), (OSError(errno.EIO, "gone"), signal.SIGHUP)]
 )
@@ -600,6 +624,21 @@ def test_a_terminal_or_reader_that_is_gone_stops_the_run_with_a_checkpoint(begun
     summary = train(begun(640), run_dir, resume=True, progress=Gone())
     assert summary.signal == number
     assert find_checkpoint(run_dir).env_steps == summary.counters.env_steps == 128  # the first line shown
+
+
+def test_a_line_that_a_reader_is_too_slow_for_is_lost_and_the_run_goes_on():
+    end, start = os.pipe()
+    os.set_blocking(start, False)
+    with StopSignal() as stop, open(end, "rb", 0) as reader, open(start, "wb", 0) as pipe:  # noqa: PTH123
+        while pipe.write(bytes(2**16)) is not None:
+            pass
+        with open(start, "w", closefd=False) as stdout:
+            show = partial(print, file=stdout, flush=True)
+            stop.watch(show, "too much")
+            assert stop.signal is None
+            reader.read(2**20)
+            stop.watch(show, "shown")
+        assert reader.read(2**20).endswith(b"shown\n")
 
 
 def test_a_full_disk_under_what_is_printed_is_told_once_the_run_is_saved(begun, run_dir):

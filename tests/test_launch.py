@@ -14,6 +14,7 @@ import pytest
 from conftest import assert_one_sentence, heed_sigint
 
 from a2c.execution.launch import launch
+from a2c.execution.signals import StopSignal
 
 PATIENCE = 30.0
 cores = sorted(os.sched_getaffinity(0))
@@ -135,8 +136,8 @@ def test_the_exit_code_is_that_of_the_first_worker_that_failed(tmp_path, program
 
 
 STUBBORN = """
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-signal.signal(signal.SIGINT, signal.SIG_IGN)
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+    signal.signal(number, signal.SIG_IGN)
 own = subprocess.Popen(["sleep", "100"])  # of this worker: is to go with it
 (folder / f"own-{index}").write_text(str(own.pid))
 note(f"worker-{index}")
@@ -204,13 +205,14 @@ command = [sys.executable, "-c", sys.argv[1], *sys.argv[2:]]
 sys.exit(launch((), 2, command=command, warn=lambda sentence: print(sentence, file=sys.stderr)))
 """
 SAVING = """
-def save(number, _):
+from a2c.execution.signals import StopSignal
+with StopSignal() as stop:
+    note(f"worker-{index}")
+    while stop.signal is None:
+        time.sleep(0.02)
+    time.sleep(0.3)  # to save takes longer than the launcher needs to pass the signal on
     note(f"saved-{index}")
-    sys.exit(128 + number)
-for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-    signal.signal(number, save)
-note(f"worker-{index}")
-time.sleep(100)
+sys.exit(128 + stop.signal)
 """
 
 
@@ -220,7 +222,7 @@ def start(program: str, folder: Path, **options) -> subprocess.Popen[bytes]:
     return launcher
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", StopSignal.SIGNALS)
 def test_a_signal_reaches_every_worker_and_all_may_save(tmp_path, number):
     with start(SAVING, tmp_path, preexec_fn=heed_sigint) as launcher:
         launcher.send_signal(number)
@@ -228,6 +230,16 @@ def test_a_signal_reaches_every_worker_and_all_may_save(tmp_path, number):
     assert (launcher.returncode, errors) == (128 + number, b"")
     assert len(list(tmp_path.glob("saved-*"))) == 2
     assert not any(map(lives, pids(tmp_path)))
+
+
+def test_sigterm_to_every_process_lets_all_save_too(tmp_path):
+    """As systemd sends it to a control group: each worker gets two, its own and the launcher's."""
+    with start(SAVING, tmp_path, preexec_fn=heed_sigint) as launcher:
+        for pid in [*pids(tmp_path), launcher.pid]:
+            os.kill(pid, signal.SIGTERM)
+        _, errors = launcher.communicate(timeout=PATIENCE)
+    assert (launcher.returncode, errors) == (128 + signal.SIGTERM, b"")
+    assert len(list(tmp_path.glob("saved-*"))) == 2
 
 
 @pytest.mark.integration

@@ -12,7 +12,7 @@ from workers import PATIENCE, python, tf_config
 
 from a2c.algorithms.returns import Moments
 from a2c.config import UserError, load_config
-from a2c.execution.replicas import ALONE, open_replicas
+from a2c.execution.replicas import ALONE, Replicas, open_replicas
 
 UPDATES = 10  # of joint.py
 # Of weights of up to 1 and losses of up to 4, after all updates: a unit or two in the last place. bfloat16 has 8 bits.
@@ -78,6 +78,13 @@ def test_one_replica_alone_does_nothing():
     assert ALONE.is_chief
     each = ALONE.marked(tf.stack(Moments(tf.constant(2.0), tf.constant(3.0))))
     np.testing.assert_array_equal(each, [[2.0, 3.0]])
+
+
+def test_workers_may_send_arrays_of_any_name():
+    """Those of a checkpoint, which may be a stranger's."""
+    sent = {name: np.arange(3) for name in ("file", "allow_pickle", "arr_0", "x", "x.npy")}
+    received = Replicas(workers=2).from_chief(lambda: sent)
+    assert {name: array.tolist() for name, array in received.items()} == {name: [0, 1, 2] for name in sent}
 
 
 @pytest.mark.parametrize(

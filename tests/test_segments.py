@@ -7,12 +7,13 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
+from conftest import memory_for
 
 from a2c.config import Config, UserError, build_config
 from a2c.envs.toy import Catch
-from a2c.run.archive import read_archive, write_archive
+from a2c.run.archive import LARGEST_WITH_HOLES, read_archive, write_archive
 from a2c.run.checkpoint import read_checkpoint
-from a2c.run.segments import FOLDER, Segments
+from a2c.run.segments import FOLDER, LARGEST_SEGMENT, Segments
 from a2c.run.step_files import step_files
 from a2c.run.training import train
 
@@ -152,6 +153,18 @@ def test_a_file_that_is_not_as_written_is_told(tmp_path, saved, damage):
         UserError, match=r"cannot be resumed, since what it remembers, in .*memory, is not whole: .+\.$"
     ):
         restored(tmp_path, saved)
+
+
+def test_rows_too_many_for_the_memory_are_told_as_such(tmp_path, saved):
+    file = tmp_path / FOLDER / "rows-000000000000-000000000005.npz"
+    write_archive(file, {"values": np.zeros(2**23, np.int64)})
+    with memory_for(2**25), pytest.raises(UserError, match=r"in .*memory, is too large for the memory of this machine"):
+        restored(tmp_path, saved)
+
+
+def test_a_full_file_may_be_compressed_on_the_disk(tmp_path):
+    """It may be as large as two of them, since a last observation can be added, before it must not be sparse."""
+    assert 2 * LARGEST_SEGMENT <= LARGEST_WITH_HOLES
 
 
 CONTRADICTIONS = {

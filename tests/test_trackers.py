@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import socket
 import sqlite3
 import struct
@@ -19,9 +20,10 @@ from killing import Session, assert_same_checkpoints
 from a2c.config import Config, UserError, dump_config
 from a2c.run import follower
 from a2c.run.checkpoint import read_checkpoint
+from a2c.run.counters import Counters
 from a2c.run.follower import Follower, check_installed
 from a2c.run.lookup import find_checkpoint
-from a2c.run.metrics import EVALUATED, tensorboard_tags
+from a2c.run.metrics import EVALUATED, Writers, tensorboard_tags
 from a2c.run.step_files import step_files
 from a2c.run.trackers import Lines
 from a2c.run.training import train
@@ -252,6 +254,13 @@ def test_a_tracker_that_ends_is_noticed_once(tmp_path, monkeypatch):
     one.check()
     one.finish()
     assert len(warnings) == 1
+
+
+def test_a_second_ctrl_c_ends_the_trackers_at_once(tmp_path):
+    with pytest.raises(KeyboardInterrupt), Writers(tmp_path, config("wandb"), Counters(), pytest.fail) as writers:
+        (tracker,) = (each.process for each in writers.followers)
+        raise KeyboardInterrupt
+    assert tracker.poll() == -signal.SIGKILL
 
 
 def test_a_missing_package_is_told_before_anything_is_made(run_cli, tmp_path, monkeypatch):

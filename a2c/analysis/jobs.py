@@ -17,7 +17,7 @@ from typing import Protocol
 
 from a2c.config import UserError
 from a2c.execution.machine import allowed_cores
-from a2c.execution.signals import noted
+from a2c.execution.signals import PASSED_ON, noted
 from a2c.messages import last_line
 from a2c.reading import read_end
 from a2c.run.files import create, make_folders
@@ -58,6 +58,14 @@ class Process(Protocol):
         """Stop it at once."""
 
 
+class Child(subprocess.Popen[bytes]):
+    """A process that this one started."""
+
+    def terminate(self) -> None:
+        """Ask it to stop."""
+        self.send_signal(PASSED_ON)
+
+
 class Place:
     """Where jobs run; a context manager."""
 
@@ -86,7 +94,7 @@ class Machine(Place):
         """Run a job's command."""
         with create(job.log) as log:
             # a new session: Ctrl-C reaches only this process, which then stops its jobs in order
-            return subprocess.Popen(
+            return Child(
                 job.command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -110,7 +118,7 @@ def run_jobs(
 ) -> None:
     """Run the jobs that are not done yet, `workers` at a time, in the given order.
 
-    On Ctrl-C, SIGTERM or a hang-up, the running jobs are asked to stop and waited for.
+    On Ctrl-C, SIGTERM, SIGUSR1 or a hang-up, the running jobs are asked to stop and waited for.
 
     Args:
         jobs: what to run.

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from a2c.analysis.jobs import MACHINE, POLL_SECONDS, Job, Place, Process, end
+from a2c.analysis.jobs import MACHINE, POLL_SECONDS, Child, Job, Place, Process, end
 from a2c.config import UserError
 from a2c.execution.machine import versions
 from a2c.messages import last_line
@@ -186,7 +186,7 @@ def run_command(command: Sequence[str], cwd: str, log: str, environment: Mapping
     """Run a command with the node's own interpreter, and ask it to stop when this is cancelled."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # how Ray cancels; ignored if `ray start` ignored it
     with create(Path(cwd, log)) as file:
-        process = subprocess.Popen(
+        process = Child(
             [sys.executable, *command[1:]],
             stdin=subprocess.DEVNULL,
             stdout=file,

@@ -24,7 +24,7 @@ from a2c.analysis.results import open_folder
 from a2c.analysis.space import Space, read_space
 from a2c.analysis.trials import GRID, Claim, Trials, import_optuna, open_storage, with_lines_on_grid
 from a2c.config import Config, UserError, changed, dump_config, env_slug
-from a2c.execution.signals import StoppedError, StopSignal
+from a2c.execution.signals import PASSED_ON, StoppedError, StopSignal
 from a2c.run.files import make_folders
 from a2c.run.lock import holder, is_locked
 from a2c.run.logs import as_float, logged
@@ -138,7 +138,7 @@ class _Survivor:
             time.sleep(POLL_SECONDS)
 
     def terminate(self) -> None:
-        self._send(signal.SIGTERM)
+        self._send(PASSED_ON)
 
     def kill(self) -> None:
         self._send(signal.SIGKILL)

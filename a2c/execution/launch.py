@@ -17,7 +17,7 @@ from typing import IO
 from a2c.execution.cluster import LAUNCHED, listen
 from a2c.execution.machine import core_numbers
 from a2c.execution.processes import own_command
-from a2c.execution.signals import noted
+from a2c.execution.signals import PASSED_ON, noted
 
 POLL_SECONDS = 0.1
 GRACE_SECONDS = 60.0  # for the others to learn from TensorFlow that a worker has failed
@@ -93,12 +93,12 @@ class Crew:
         return 128 + self.signals[0] if self.signals else self.failed.code or 0
 
     def _pass_on(self, running: Sequence[Worker]) -> None:
-        for number in self.signals[self.passed_on :]:
+        for _ in self.signals[self.passed_on :]:
             for worker in running:
                 if self.passed_on:
                     worker.kill()
                 else:
-                    worker.process.send_signal(number)
+                    worker.process.send_signal(PASSED_ON)
             self.passed_on += 1
 
     def _note_failure(self) -> None:
@@ -129,8 +129,8 @@ def launch(
 ) -> int:
     """Run one command in every worker of a new cluster on this machine, and wait for all of them.
 
-    A signal to end is passed on to all; a second one kills them. If one fails, the others are killed unless they end
-    by themselves within `grace` seconds.
+    A signal to end is passed on to all, as SIGUSR1; a second one kills them. If one fails, the others are killed unless
+    they end by themselves within `grace` seconds.
 
     Args:
         arguments: of the command; `train` gets --strategy multiworker if they name no strategy.

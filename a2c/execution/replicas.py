@@ -150,14 +150,7 @@ class Replicas:
         """The arrays of all workers, the chief's first; all workers must call it at the same point of the run."""
         if self.workers == 1:
             return [dict(arrays)]
-        words = _to_words(arrays)
-        lengths = np.zeros((1, self.workers), np.int32)
-        lengths[0, self.index] = len(words)
-        lengths = self._sum(lengths).numpy()
-        table = np.zeros((self.workers, lengths.max()), np.int32)
-        table[self.index, : len(words)] = words
-        table = self._sum(table).numpy()
-        return [_from_words(row[:length]) for row, length in zip(table, lengths[0], strict=True)]
+        return self._exchanged(_to_words(arrays), self.index, self.workers)
 
     def barrier(self) -> None:
         """Wait until all workers have called this."""
@@ -175,14 +168,21 @@ class Replicas:
             except (UserError, OSError) as error:
                 made, mistake = {"mistake": from_text(str(error))}, error
         words = _to_words(made) if self.is_chief else np.zeros(0, np.int32)
-        length = int(self._sum(np.full((1, 1), len(words), np.int32)).numpy()[0, 0])
-        message = words[None] if self.is_chief else np.zeros((1, length), np.int32)
-        arrays = _from_words(self._sum(message).numpy()[0])
+        (arrays,) = self._exchanged(words, row=0, rows=1)
         if mistake is not None:
             raise mistake
         if "mistake" in arrays:
             raise UserError(f"Worker 0 says: {to_text(arrays['mistake'])}")
         return arrays
+
+    def _exchanged(self, words: np.ndarray, row: int, rows: int) -> list[dict[str, np.ndarray]]:
+        """The arrays in all rows of a joint table; this worker writes its words, if it has any, into one of them."""
+        lengths = np.zeros((1, rows), np.int32)
+        lengths[0, row] = len(words)
+        (lengths,) = self._sum(lengths).numpy()
+        table = np.zeros((rows, lengths.max()), np.int32)
+        table[row, : len(words)] = words
+        return [_from_words(found[:n]) for found, n in zip(self._sum(table).numpy(), lengths, strict=True)]
 
     def _summed(self, table: tf.Tensor) -> tf.Tensor:
         return self.first(self.run(self._added, table))
@@ -350,11 +350,13 @@ def _is_of_the_connection(error: Exception) -> bool:
 def _to_words(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     """Arrays as int32 [n], which TensorFlow sums exactly; the first word is the number of bytes that follow."""
     stream = io.BytesIO()
-    np.savez(stream, **arrays)  # type: ignore[arg-type]
+    # not by their names, of which `file` would be an argument of savez
+    np.savez(stream, from_text(json.dumps(list(arrays))), *arrays.values())
     data = stream.getvalue()
     return np.concatenate([np.array([len(data)], np.int32), np.frombuffer(data + bytes(-len(data) % 4), np.int32)])
 
 
 def _from_words(words: np.ndarray) -> dict[str, np.ndarray]:
     with np.load(io.BytesIO(words[1:].tobytes()[: words[0]]), allow_pickle=False) as file:
-        return dict(file)
+        names, *values = file.values()
+    return dict(zip(json.loads(to_text(names)), values, strict=True))

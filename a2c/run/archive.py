@@ -27,6 +27,7 @@ _SEAL = len(_MARK) + 64  # bytes; the seal is the comment at the end of the zip 
 _CARD = "card.md"
 LARGEST = 4 * 2**30  # bytes of a file
 LARGEST_WITH_HOLES = 2**28  # of a sparse file, which takes almost no disk but its full size in memory
+LARGEST_LIST = 2**22  # bytes of a file's list of members, of which zipfile takes nine times as much memory
 _KINDS = "biuf"  # kinds of dtype: plain numbers
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
@@ -75,6 +76,7 @@ def read_archive(path: Path) -> dict[str, np.ndarray]:
     Raises:
         DamagedError: if the file is anything else.
         OSError: if it cannot be read.
+        MemoryError: if it is too large for this machine.
     """
     with open_regular(path, LARGEST) as file:
         state = os.fstat(file.fileno())
@@ -85,9 +87,10 @@ def read_archive(path: Path) -> dict[str, np.ndarray]:
             raise DamagedError("it is a sparse file")
         _check_seal(file, size)
         try:
+            _check_list(file, size - _SEAL)
             with zipfile.ZipFile(file) as archive:
                 return _read_members(archive, size)
-        except (DamagedError, OSError):
+        except (DamagedError, OSError, MemoryError):
             raise
         except zipfile.BadZipFile:
             raise DamagedError("it is no whole zip archive") from None
@@ -103,19 +106,40 @@ def seal_of(path: Path) -> str:
         OSError: if it cannot be read.
     """
     with open_regular(path, LARGEST) as file:
-        file.seek(-min(_SEAL, file.seek(0, os.SEEK_END)), os.SEEK_END)
-        mark, seal = file.read(len(_MARK)), file.read()
-    if mark != _MARK:
-        raise DamagedError("it has no checksum at its end")
-    return seal.decode("ascii", "replace")
+        return _stored_digest(file, file.seek(0, os.SEEK_END)).decode("ascii", "replace")
 
 
 def _check_seal(file: BinaryIO, size: int) -> None:
+    stored = _stored_digest(file, size)
+    if _digest(file, size - 64) != stored:
+        raise DamagedError("its checksum is wrong")
+
+
+def _stored_digest(file: BinaryIO, size: int) -> bytes:
     file.seek(max(0, size - _SEAL))
     if file.read(len(_MARK)) != _MARK:
         raise DamagedError("it has no checksum at its end")
-    if _digest(file, size - 64) != file.read():
-        raise DamagedError("its checksum is wrong")
+    return file.read()
+
+
+def _check_list(file: BinaryIO, size: int) -> None:
+    """Check how long the list of members is, before zipfile reads it, in a zip file of this size without its comment.
+
+    The records at its end say so: one of 22 bytes, and if it is large two more before, of 56 and 20 bytes.
+    """
+    start = max(0, size - 98)
+    file.seek(start)
+    records = file.read(size - start)
+    large, locator, end = records[:-42], records[-42:-22], records[-22:]
+    if not end.startswith(b"PK\x05\x06"):
+        raise zipfile.BadZipFile
+    lengths = [end[12:16]]
+    if locator.startswith(b"PK\x06\x07"):
+        lengths.append(large[40:48])
+        if int.from_bytes(locator[8:16], "little") != start:  # some versions of Python look there
+            raise zipfile.BadZipFile
+    if any(int.from_bytes(length, "little") > LARGEST_LIST for length in lengths):
+        raise DamagedError("it lists too many arrays")
 
 
 def _digest(file: BinaryIO, length: int) -> bytes:

@@ -18,7 +18,7 @@ from a2c.run.archive import write_archive
 from a2c.run.checkpoint import FORMAT, LARGEST_META, DamagedCheckpointError, Saved, read_checkpoint
 
 VERSION = 1
-_WEIGHT = re.compile(r"model/\d{3,}-\w+")
+_WEIGHT = re.compile(r"model/\d{3,}-[^/]+")  # Keras allows every name without a slash
 _KEPT = ("versions", "machine", "counters", "init_from")  # of a checkpoint's header
 
 

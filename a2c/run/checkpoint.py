@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import time
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -248,7 +249,9 @@ class Checkpoints:
 
     def _note_best(self) -> bool:
         mean, best = self.counters.return_mean, self.counters.best_return
-        is_best = mean is not None and len(self.counters.returns) == WINDOW and (best is None or mean > best)
+        if mean is None or not math.isfinite(mean) or len(self.counters.returns) < WINDOW:
+            return False
+        is_best = best is None or not math.isfinite(best) or mean > best
         if is_best:
             self.counters.best_return = mean
         return is_best

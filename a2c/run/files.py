@@ -148,6 +148,7 @@ def write_result(path: Path, content: str | bytes, *, below: Path | None = None)
 
     Raises:
         UserError: if the file cannot be written.
+        BrokenPipeError: if it is a pipe whose reader has left.
     """
     try:
         data = content.encode() if isinstance(content, str) else content
@@ -160,6 +161,8 @@ def write_result(path: Path, content: str | bytes, *, below: Path | None = None)
                 path.write_bytes(data)  # such as a pipe, which must not be replaced
                 return
         write_atomically(path, data, below=below)
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror}.") from None
 

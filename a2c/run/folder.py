@@ -34,6 +34,7 @@ from a2c.run.follower import check_installed
 from a2c.run.lock import FolderLock
 from a2c.run.lookup import find_checkpoint, resume_command
 from a2c.run.metrics import check_metrics
+from a2c.run.step_files import step_files
 
 # settings that may change on resume
 FREE_KEYS = ("total_env_steps", "optimizer.on_nan", "runtime.cluster_wait_minutes", "logging.trackers")
@@ -156,7 +157,7 @@ def tell_of_other_inputs(saved: Saved, config: Config, warn: Callable[[str], Non
 
 @contextmanager
 def saving(run_dir: Path, config: Config) -> Iterator[None]:
-    """Turn an OSError, such as that of a full disk, into a UserError that says how to resume."""
+    """Turn an OSError, such as that of a full disk, into a UserError that says how to go on."""
     try:
         yield
     except OSError as error:
@@ -164,9 +165,12 @@ def saving(run_dir: Path, config: Config) -> Iterator[None]:
             raise UserError(f"{run_dir} was deleted or moved during the run, which is stopped.") from None
         name = error.filename or f"A file of {run_dir}"
         file = run_dir / name if Path(name).name == name else name  # calls by descriptor report only the name
+        state, how = "not begun", "run the same command again"
+        if step_files(run_dir / "checkpoints"):
+            state = "stopped, and whole up to its last checkpoint"
+            how = f"resume with `{resume_command(run_dir, config)}`"
         raise UserError(
-            f"{file} cannot be written ({error.strerror}): the run is stopped, and whole up to its last checkpoint. "
-            f"Mend that, then resume with `{resume_command(run_dir, config)}`."
+            f"{file} cannot be written ({error.strerror}): the run is {state}. Mend that, then {how}."
         ) from None
 
 

@@ -131,9 +131,16 @@ class Follower:
         except subprocess.TimeoutExpired:
             why = f"it is not ready after {END_SECONDS:g} seconds"
         if why is None:
-            self._stop()
+            self.stop()
         else:
             self._give_up(why)
+
+    def stop(self) -> None:
+        """End the process at once; what is missing is sent when the run is resumed."""
+        if self.process is not None:
+            with self.process:  # closes the pipe, and waits
+                self.process.kill()
+        self.process = None
 
     def _tell(self, line: str) -> None:
         """Write a line to the process; if it has ended, `check` or `finish` notices."""
@@ -143,17 +150,11 @@ class Follower:
             self.process.stdin.write(f"{line}\n".encode())
 
     def _give_up(self, why: str) -> None:
-        self._stop()
+        self.stop()
         self.warn(
             f"logging.trackers: {self.name} gets no more of this session ({why}). The run is not affected, and when it "
             f"is resumed, {self.name} gets what is missing; see {self.log}."
         )
-
-    def _stop(self) -> None:
-        if self.process is not None:
-            with self.process:  # closes the pipe, and waits
-                self.process.kill()
-        self.process = None
 
     def _last_words(self) -> str:
         """What the process wrote last, or the signal that ended it."""

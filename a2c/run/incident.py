@@ -30,6 +30,7 @@ from a2c.run.archive import write_archive
 from a2c.run.checkpoint import learned_arrays
 from a2c.run.counters import Counters
 from a2c.run.files import link, make_folders, write_atomically
+from a2c.run.logs import finite
 from a2c.run.lookup import resume_command
 from a2c.run.segments import segment_files
 from a2c.run.step_files import step_files
@@ -144,7 +145,7 @@ class Incidents:
             "versions": versions(),
             "config": dump_config(self.config),
         }
-        write_atomically(folder / "report.json", json.dumps(report, indent=2) + "\n", below=self.run_dir)
+        write_atomically(folder / "report.json", json.dumps(finite(report), indent=2) + "\n", below=self.run_dir)
         for needed in (*step_files(self.run_dir / "checkpoints")[-1:], *segment_files(self.run_dir)):
             same = folder / needed.relative_to(self.run_dir)
             make_folders(same.parent, below=self.run_dir)

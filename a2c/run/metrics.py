@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -101,12 +101,14 @@ def make_record(counters: Counters, metrics: Mapping[str, Any], wanted: Sequence
 
 
 class JsonlWriter:
-    """Writes one JSON object per line. Lines beyond `env_steps` are dropped when a run resumes."""
+    """Writes one JSON object per line. Damaged lines and those beyond `env_steps` are dropped when a run resumes."""
 
     def __init__(self, path: Path, *, env_steps: int) -> None:
+        # a pipe or a link in its place is not read
+        before = read_lines(path, LARGEST_OWN, links=False) if is_regular(path, links=False) else ()
         with replacing(path) as file:
-            for line in _lines(path):
-                if _env_steps(line) <= env_steps:
+            for line in before:
+                if line.endswith(b"\n") and (values := parsed(line)) and values["env_steps"] <= env_steps:
                     file.write(line)
         self.file = reopen(path, append=True)
 
@@ -200,17 +202,8 @@ class Writers:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         for file in self._files:
             file.close()
-        if kind is None or issubclass(kind, Exception):  # a second signal does not wait
-            for follower in self.followers:
+        for follower in self.followers:
+            if kind is None or issubclass(kind, Exception):
                 follower.finish()
-
-
-def _lines(path: Path) -> Iterator[bytes]:
-    """The complete lines of a regular file; a pipe or a link in its place is not read."""
-    if is_regular(path, links=False):
-        yield from (line for line in read_lines(path, LARGEST_OWN, links=False) if line.endswith(b"\n"))
-
-
-def _env_steps(line: bytes) -> float:
-    values = parsed(line)
-    return math.inf if values is None else values["env_steps"]  # damaged
+            else:
+                follower.stop()  # a second signal does not wait

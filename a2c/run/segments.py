@@ -23,7 +23,7 @@ from a2c.run.archive import DamagedError, read_archive, seal_of, write_archive
 from a2c.run.files import make_folders, remove
 
 FOLDER = "memory"
-LARGEST_SEGMENT = 2**28  # bytes
+LARGEST_SEGMENT = 2**27  # bytes, far from LARGEST_WITH_HOLES: on a compressing disk a file looks sparse
 _SEGMENT = re.compile(r"rows-(\d{12,18})-(\d{12,18})\.npz")
 
 
@@ -87,7 +87,7 @@ class Segments:
             saved: what `save` returned.
 
         Raises:
-            UserError: if a file is missing or damaged, or does not fit.
+            UserError: if a file is missing or damaged, or does not fit, also not into memory.
         """
         try:
             pairs = zip(saved["rows"].tolist(), saved["seals"], strict=True)
@@ -108,6 +108,10 @@ class Segments:
             reason = error.strerror if isinstance(error, OSError) else error
             raise UserError(
                 f"The run cannot be resumed, since what it remembers, in {self.folder}, is not whole: {reason}."
+            ) from None
+        except MemoryError:
+            raise UserError(
+                f"What the run remembers, in {self.folder}, is too large for the memory of this machine."
             ) from None
         # only older checkpoints need these, and name their seals
         older = [Segment(int(m[1]), int(m[2]), "") for m in map(_SEGMENT.fullmatch, self._names()) if m]

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from a2c.config import dotted
+from a2c.execution.signals import PASSED_ON
 from a2c.reading import is_regular, open_regular
 from a2c.run.files import make_folders, remove_folder, reopen
 from a2c.run.follower import Task, game_file
@@ -213,10 +214,8 @@ class Lines:
 
 def final_checkpoint(run_dir: Path, total_env_steps: int) -> Path | None:
     """The last checkpoint of a run, if it is finished."""
-    latest = max(step_names(run_dir / "checkpoints"), default=None)
-    if latest is None or steps_of(latest) < total_env_steps:
-        return None
-    return latest if is_regular(latest, links=False) else None
+    named = (file for file in step_names(run_dir / "checkpoints") if steps_of(file) >= total_env_steps)
+    return max((file for file in named if is_regular(file, links=False)), default=None)
 
 
 def _last(of_evaluation: bool) -> str:
@@ -243,7 +242,8 @@ def _said() -> bytes:
 
 def main() -> None:
     """Follow one run; the last line of output says what went wrong, if anything did."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # sent to all processes of a job: the session says when to end
+    for number in (signal.SIGTERM, PASSED_ON):
+        signal.signal(number, signal.SIG_IGN)  # sent to all processes of a job: the session says when to end
     task = Task(**json.loads(_said()))
     ended = threading.Event()
     threading.Thread(target=_listen, args=(ended,), daemon=True).start()

@@ -28,7 +28,6 @@ from a2c.run.callbacks import Callback, Callbacks
 from a2c.run.checkpoint import Checkpoints, Saved, check_network
 from a2c.run.counters import Counters
 from a2c.run.evaluator import Evaluator
-from a2c.run.files import check_folder
 from a2c.run.folder import (
     begin,
     open_folder,
@@ -100,8 +99,6 @@ def train(
     if resume and init_from is not None:
         raise UserError("init_from is for a new run, and resume for one that has its weights; give one of them.")
     config = _with_own(config, algorithm, model)
-    if config.runtime.strategy != "multiworker":  # else `begin` checks it, and tells all workers
-        check_folder(run_dir, resume=resume)
     setup(config.runtime, parts=parts_of(config), warn=None if config.runtime.threads else warn)
     config, replicas = open_replicas(config)
     with replicas.connected(), StopSignal() as stop, FolderLock(run_dir) as lock, ExitStack() as stack:

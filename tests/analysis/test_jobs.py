@@ -80,15 +80,16 @@ import sys, pathlib
 from a2c.analysis.jobs import Job, run_jobs
 folder = pathlib.Path(sys.argv[1])
 child = '''
-import os, pathlib, signal, sys, time
+import os, pathlib, sys, time
+from a2c.execution.signals import StopSignal
 folder = pathlib.Path(sys.argv[1])
-def save(*_):
+with StopSignal() as stop:
+    (folder / "starting").write_text(str(os.getpid()))
+    (folder / "starting").rename(folder / "started")
+    while stop.signal is None:
+        time.sleep(0.02)
+    time.sleep(0.5)  # to save takes longer than its parent needs to ask for it
     (folder / "saved").touch()
-    sys.exit(143)
-signal.signal(signal.SIGTERM, save)
-(folder / "starting").write_text(str(os.getpid()))
-(folder / "starting").rename(folder / "started")
-time.sleep(100)
 '''
 command = (sys.executable, "-c", child, str(folder))
 run_jobs([Job("child", command, folder / "log", (folder / "done").exists)], workers=1, folder=folder)
@@ -96,12 +97,21 @@ run_jobs([Job("child", command, folder / "log", (folder / "done").exists)], work
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, -signal.SIGINT)]
+    ("number", "code", "to_all"),
+    [
+        (signal.SIGTERM, 143, False),
+        (signal.SIGTERM, 143, True),
+        (signal.SIGHUP, 129, False),
+        (signal.SIGUSR1, 138, False),
+        (signal.SIGINT, -signal.SIGINT, False),
+    ],
 )
-def test_a_stopped_comparison_lets_its_runs_save(tmp_path, number, code):
+def test_a_stopped_comparison_lets_its_runs_save(tmp_path, number, code, to_all):
     command = [sys.executable, "-c", PARENT, str(tmp_path)]
     parent = subprocess.Popen(command, stderr=subprocess.DEVNULL, preexec_fn=heed_sigint)
     wait_for((tmp_path / "started").exists, parent)
+    if to_all:  # processes of a job
+        os.kill(int((tmp_path / "started").read_text()), number)
     os.kill(parent.pid, number)
     assert parent.wait(30) == code
     assert (tmp_path / "saved").exists()

@@ -224,7 +224,7 @@ def save(*_):
     time.sleep(1)
     (folder / "saved").touch()
     sys.exit(143)
-signal.signal(signal.SIGTERM, save)
+signal.signal(signal.SIGUSR1, save)
 (folder / "started").touch()
 time.sleep(1000)  # longer than Ray takes to ask it on a busy machine
 """
