@@ -21,7 +21,6 @@ from a2c.analysis.numerics import Distance, Where
 from a2c.analysis.request import FORCED, Request
 from a2c.analysis.results import open_folder
 from a2c.analysis.studies.bandit import LOSSES, BanditResult, compare_losses
-from a2c.analysis.studies.question import QuestionResult
 from a2c.analysis.targets import RUNS, is_algorithm, kind_of
 from a2c.config import Config, UserError, changed, dump_config, env_slug, short_key, shown
 from a2c.config.yaml_loader import load_yaml
@@ -135,7 +134,7 @@ def _target(request: Request, target: str, env: str | None) -> Config:
 def compare_question(request: Request) -> Comparison:
     """Run the first question's experiment: its table of switches."""
     folder = _open_folder(request, "question", "", {})
-    run = partial(run_tasks, request, folder, "why", "question", QuestionResult, QUESTION_UPDATES)
+    run = partial(run_tasks, request, folder, "why", "question", QUESTION_UPDATES)
     return Comparison("the question's own experiment", folder, why=explain(run))
 
 

@@ -24,6 +24,13 @@ from a2c.reading import read_text
 from a2c.run.files import remove, write_atomically
 
 WHY_UPDATES = 5
+RESULTS: dict[str, Any] = {  # of the tasks of `a2c.analysis.worker`
+    "record": dict,
+    "where": Where,
+    "agree": Agreement,
+    "growth": list[dict[str, Distance]],
+    "question": QuestionResult,
+}
 
 
 @dataclass(frozen=True)
@@ -58,22 +65,22 @@ class LockStep:
 
     def where(self) -> dict[str, Where]:
         """Where eager and graph first differ, by the numerics of the graph."""
-        return self._by_numerics("where", Where)
+        return self._by_numerics("where")
 
     def why(self) -> Why:
         """Which switches make them differ."""
-        return explain(partial(self._run, "why", "agree", Agreement, min(WHY_UPDATES, self.request.updates)))
+        return explain(partial(self._run, "why", "agree", min(WHY_UPDATES, self.request.updates)))
 
     def growth(self) -> dict[str, list[dict[str, Distance]]]:
         """How far they are apart after each update, by the numerics of the graph."""
-        return self._by_numerics("growth", list[dict[str, Distance]])
+        return self._by_numerics("growth")
 
-    def _by_numerics(self, task: str, kind: Any) -> dict[str, Any]:
-        fast, exact = self._run(task, task, kind, self.request.updates, [(), INEXACT_PASSES])
+    def _by_numerics(self, task: str) -> dict[str, Any]:
+        fast, exact = self._run(task, task, self.request.updates, [(), INEXACT_PASSES])
         return {"fast": fast, "exact": exact}
 
-    def _run(self, part: str, task: str, kind: Any, updates: int, sets: Sequence[tuple[str, ...]]) -> list[Any]:
-        return run_tasks(self.request, self._recorded, part, task, kind, updates, sets)
+    def _run(self, part: str, task: str, updates: int, sets: Sequence[tuple[str, ...]]) -> list[Any]:
+        return run_tasks(self.request, self._recorded, part, task, updates, sets)
 
     @cached_property
     def _recorded(self) -> Path:
@@ -82,29 +89,29 @@ class LockStep:
         if not (self.folder / "rollouts.npz").exists():
             with suppress(FileNotFoundError):
                 remove(_output(self.folder, "record", ()))
-        run_tasks(self.request, self.folder, "record", "record", dict, self.request.updates, [()])
+        run_tasks(self.request, self.folder, "record", "record", self.request.updates, [()])
         return self.folder
 
 
 def run_tasks(
-    request: Request, folder: Path, part: str, task: str, kind: Any, updates: int, sets: Sequence[tuple[str, ...]]
+    request: Request, folder: Path, part: str, task: str, updates: int, sets: Sequence[tuple[str, ...]]
 ) -> list[Any]:
-    """Run one task of `a2c.analysis.worker` for each set of switches, and return the results, which are of a `kind`."""
-    jobs = [_task_job(folder, task, kind, updates, off) for off in sets]
+    """Run one task of `a2c.analysis.worker` for each set of switches, and return the results."""
+    jobs = [_task_job(folder, task, updates, off) for off in sets]
     if not all(job.is_done() for job in jobs):
         with request.view.part(part, len(jobs)) as view:
             run_jobs(jobs, workers=request.jobs, folder=folder, place=request.place, on_tick=view.at)
-    return [_result(kind, _output(folder, task, off)) for off in sets]
+    return [_result(task, _output(folder, task, off)) for off in sets]
 
 
-def _task_job(folder: Path, task: str, kind: Any, updates: int, off: tuple[str, ...]) -> Job:
+def _task_job(folder: Path, task: str, updates: int, off: tuple[str, ...]) -> Job:
     output = _output(folder, task, off)
     files = (str(folder / "config.yaml"), str(folder / "rollouts.npz"), str(output))
     return Job(
         name=output.stem,
         command=(*own_command("a2c.analysis.worker"), task, *files, str(updates), *off),
         log=folder / "logs" / f"{output.stem}.log",
-        is_done=lambda: _result(kind, output) is not None,
+        is_done=lambda: _result(task, output) is not None,
         environment={"TF_CPP_MIN_LOG_LEVEL": "3", **sw.environment(off)},
     )
 
@@ -115,10 +122,10 @@ def _output(folder: Path, task: str, off: tuple[str, ...]) -> Path:
     return folder / "parts" / f"{task}-off-{int(bits, 2):04x}.json"
 
 
-def _result(kind: Any, file: Path) -> Any:
+def _result(task: str, file: Path) -> Any:
     """What a task has written; None if that is missing, damaged or of another form."""
     try:
-        return TypeAdapter(kind).validate_json(read_text(file))
+        return TypeAdapter(RESULTS[task]).validate_json(read_text(file))
     except (OSError, ValueError):
         return None
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from a2c.analysis import switches as sw
-from a2c.analysis.compare import QUESTION_UPDATES, Comparison
+from a2c.analysis.compare import Comparison
 from a2c.analysis.convergence import Aggregate, ArmSummary, Contrast, Convergence, RunResult, is_scored
 from a2c.analysis.lock_step import Tried, Why
 from a2c.analysis.numerics import Agreement, Distance, Where
@@ -95,8 +95,7 @@ def _say_where(numerics: str, where: Where) -> str:
 def _say_why(why: Why) -> str:
     if why.smallest is None:
         return "not even all of these switches together make graph and eager agree."
-    tried = why.trials[0].outcome
-    within = f" in {QUESTION_UPDATES if isinstance(tried, QuestionResult) else tried.updates} updates"
+    within = f" in {why.trials[0].outcome.updates} updates"
     if not why.smallest:
         return f"graph and eager agree as they are{within}; nothing has to be switched off."
     sets = [trial.off for trial in why.trials if trial.outcome.complete and len(trial.off) == len(why.smallest)]
@@ -111,8 +110,8 @@ def _say_question(defaults: QuestionResult) -> str:
         "second moments": defaults.second_moment_distances,
     }
     grown = ", ".join(f"{name} {distances[0]:.1e} to {distances[-1]:.1e}" for name, distances in groups.items())
-    updates = len(defaults.weight_distances)
-    return f"with TensorFlow's defaults the largest difference goes from the first update to update {updates}: {grown}."
+    last = defaults.updates
+    return f"with TensorFlow's defaults the largest difference goes from the first update to update {last}: {grown}."
 
 
 def _say_growth(numerics: str, distances: list[dict[str, Distance]]) -> str:

@@ -52,6 +52,11 @@ class QuestionResult:
     second_moment_distances: tuple[float, ...]
 
     @property
+    def updates(self) -> int:
+        """How many there were."""
+        return len(self.weight_distances)
+
+    @property
     def complete(self) -> bool:
         """Whether all agree."""
         optimizer_equal = self.optimizer_variables_equal == self.optimizer_variables
