@@ -370,6 +370,11 @@ def test_all_mistakes_of_a_file_are_told_at_once_each_a_single_time(tmp_path):
         load_config(config=file)
     for wrong in ("seed='x'", "'env.idd'", "optimizer.learning_rate=-1", "model.conv_layers=[[1, 2], 3]"):
         assert str(error.value).count(wrong) == 1
+    file.write_text("optimizer: [1]")
+    with pytest.raises(UserError) as error:
+        load_config(config=file, assignments=["optimizer.learning_rate=0.1", "seed=x"])
+    assert str(error.value).count("optimizer=[1]") == 1
+    assert f"{file}: optimizer=[1]" in str(error.value)
     file.write_text("".join(f"x{i}: 0\n" for i in range(MOST_MISTAKES + 3)))
     with pytest.raises(UserError, match=r"\(and 3 more\)$"):
         load_config(config=file)

@@ -247,7 +247,7 @@ class A3CSection(ActorCriticSection):
                 "of it"
             )
         envs = num_envs // self.actors if self.actors else 1  # of each actor, at least
-        super().check(envs * self.rollout_length, f"{rollout} of {self.actors or num_envs} actors")
+        super().check(envs * self.rollout_length, f"{rollout} of {self.actors or f'up to {num_envs}'} actors")
 
 
 class ReplaySection(AlgorithmSection):

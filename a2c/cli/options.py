@@ -186,8 +186,8 @@ ConfigOption = Annotated[
     typer.Option(
         "--config",
         help=(
-            "A preset's name or a YAML file. Default: that of the game or of the algorithm; for what is no game, "
-            "vector."
+            "A preset's name or a YAML file. Default: that of the game or of the algorithm; for what is neither game "
+            "nor toy, vector."
         ),
         autocompletion=complete_config,
     ),

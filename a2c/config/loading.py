@@ -41,7 +41,7 @@ def load_config(
 
     Args:
         config: a preset's name or a YAML file. Default: the game's own preset for the algorithm if there is one, else
-            the algorithm's own; for the default algorithm `a2c` on Atari games, `vector` for what is no game.
+            the algorithm's own; for the default algorithm `a2c` on Atari games, `vector` for what is neither game nor toy.
         env_id: the environment; wins over the file's.
         overrides: dotted keys to values, from flags; None values are ignored.
         assignments: `section.key=value` texts; they win over everything else.
@@ -71,8 +71,8 @@ def load_config(
     _add_wrappers(values, wrappers, mistakes)
     with _noted(mistakes):
         built = _build(values, from_file, source)
-    if mistakes:
-        raise UserError(joined(mistakes))
+    if mistakes:  # one of the file's may be told twice, with its name and without
+        raise UserError(joined([each for each in mistakes if not any(each in more[1:] for more in mistakes)]))
     if is_extension(built.env.id):
         check_trusted(built.env.id, "env")
     _tell_of_id(values, built.env, tell)
