@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from a2c.algorithms.algorithm import Algorithm, Update, build_algorithm
+from a2c.algorithms.algorithm import Algorithm, Update, as_iteration, build_algorithm
 from a2c.algorithms.sections import section_named
-from a2c.config import Config, UserError, build_config, dump_config
+from a2c.config import Config, UserError, build_config, dump_config, shown
 from a2c.data.collector import RolloutCollector, build_collector
 from a2c.envs import VecEnvGroups, is_native, make_env_groups
 from a2c.evaluation.evaluate import EvalResult
@@ -187,7 +187,7 @@ class Run:
 
     def learn(self) -> Update:
         """One round: collect, update, count."""
-        update, episodes = self.algorithm.iterate(self.collector, self.counters.updates)
+        update, episodes = as_iteration(self.algorithm.iterate(self.collector, self.counters.updates))
         self.tracing.result()  # raises what it raised
         self.counters.advance(self.config.env_steps_per_update, self.envs.frames_per_step, update.gradient_steps)
         self.games.add(episodes)
@@ -207,8 +207,13 @@ class Run:
         self.stop.watch(self.view.show, self.record, self.counters)
 
     def check_reported(self, update: Update) -> None:
-        """Raise UserError if an update lacks one of its algorithm's METRICS; one without gradient steps may."""
+        """Raise UserError if one of its algorithm's METRICS is no number, or lacks; without gradient steps it may."""
         names = [metric.name for metric in self.config.algorithm.METRICS]
+        if odd := [n for n in names if n in update.metrics and not _is_number(update.metrics[n])]:
+            raise UserError(
+                f"{self.config.algorithm.name}: its updates report {odd[0]!r} as {shown(update.metrics[odd[0]])}, and a "
+                "metric has to be a number; report a mean."
+            )
         if update.gradient_steps and not update.failed and (missing := [n for n in names if n not in update.metrics]):
             raise UserError(
                 f"{self.config.algorithm.name}: its updates report no scalar {missing[0]!r}, which the METRICS of its "
@@ -362,6 +367,14 @@ def _with_own(config: Config, algorithm: type[Algorithm] | None, model: Callable
     if model is not None:
         values["model"]["name"] = register(model)
     return build_config(values, where="train")
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return np.ndim(value) == 0
 
 
 def weights_of(model: Any) -> dict[str, np.ndarray]:
