@@ -13,7 +13,7 @@ from conftest import GRAPH, VECTORS, draw_nothing, make_rollout, observations, s
 
 from a2c import evaluate, extensions
 from a2c.algorithms.algorithm import build_algorithm, build_policy
-from a2c.algorithms.gradient_step import GradientStep
+from a2c.algorithms.gradient_step import Fit, GradientStep
 from a2c.algorithms.off_policy import Transitions
 from a2c.algorithms.section import Metric
 from a2c.analysis.targets import ALGORITHMS, CONFIGURATIONS
@@ -602,6 +602,30 @@ def test_a_variable_that_the_loss_does_not_reach_hides_no_stage_that_is_not_fini
     assert [gradient is None for gradient in gradients].count(True) == 2
     assert nonfinite_stage(step, batch) == "stage 'mine'"
     assert nonfinite_stage(step, batch._replace(returns=np.nan * batch.returns)) == "batch.returns"
+
+
+def test_a_loss_that_is_not_finite_is_no_stage_of_a_gradient():
+    """In a loss that taps nothing itself."""
+
+    def nan(self, batch, tap, pool):
+        fit = imported("algorithm")._loss(self, batch, tap, pool)
+        return fit._replace(loss=np.nan * fit.loss)
+
+    step = built(changed(_loss=nan)).steps["update"]
+    batch = tf.nest.map_structure(lambda spec: np.ones(spec.shape, spec.dtype.as_numpy_dtype), step.signature)
+    assert nonfinite_stage(step, batch) == "stage 'total_loss'"
+
+
+def test_a_step_without_values_explains_no_variance():
+    right = imported("algorithm")._loss
+    both = [
+        built(changed(_loss=loss)).steps["update"]
+        for loss in (right, lambda self, *batch: Fit(*right(self, *batch)[:2]))
+    ]
+    batch = tf.nest.map_structure(lambda spec: np.ones(spec.shape, spec.dtype.as_numpy_dtype), both[0].signature)
+    reported, without = (step(batch) for step in both)
+    assert reported.keys() - without.keys() == {"explained_variance"}
+    assert all(float(without[name]) == float(reported[name]) for name in without)
 
 
 def test_a_signature_that_is_no_named_tuple_is_told():

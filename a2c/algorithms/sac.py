@@ -148,13 +148,13 @@ class SAC(Algorithm):
         soft = tap("soft_values", soft_values(tap("logits", logits), smaller, self._temperature()))
         policy_loss, fit = -tf.reduce_mean(soft), value_loss(tap("values", values)[None], soft[None])
         parts = {"policy_loss": policy_loss, "value_loss": fit, "entropy": entropy(logits[None])}
-        loss = tap("total_loss", policy_loss + self.config.value_loss_coef * fit)
+        loss = policy_loss + self.config.value_loss_coef * fit
         return Fit(loss, parts, moments(soft - values), moments(soft))
 
     def _temperature_loss(self, batch: TemperatureBatch, tap: Tap, pool: Pool) -> Fit:
         excess = batch.entropies - self.target_entropy
         loss = tap("temperature_loss", tf.reduce_mean(self._temperature() * excess))
-        return Fit(loss, {}, moments(excess), moments(excess))
+        return Fit(loss, {})
 
     def _smaller(self, models: list[keras.Model], observations: tf.Tensor) -> tf.Tensor:
         """The smaller Q of two networks, [N, A]."""
