@@ -93,8 +93,8 @@ class SAC(Algorithm):
         self.traced = (self._follow,)
         self.variables = {
             "model": policy.model.variables,
-            "critics": learned["critics"],
-            "targets": [variable for target in self.targets for variable in target.trainable_variables],
+            "critics": [variable for critic in self.critics for variable in critic.variables],
+            "targets": [variable for target in self.targets for variable in target.variables],
             "temperature": [self.log_temperature],
             **{f"{name} optimizer": each.variables for name, each in zip(losses, optimizers, strict=True)},
         }
@@ -121,10 +121,16 @@ class SAC(Algorithm):
         return tf.exp(tf.convert_to_tensor(self.log_temperature))
 
     def _follow_critics(self) -> tf.Tensor:
-        """Move the targets towards the critics by Polyak averaging; returns nothing of use."""
+        """Move the targets towards the critics by Polyak averaging; returns nothing of use.
+
+        What is not trained, such as the statistics of a user's layers, is copied.
+        """
         for critic, target in zip(self.critics, self.targets, strict=True):
-            for variable, follower in zip(critic.trainable_variables, target.trainable_variables, strict=True):
-                follower.assign_add(self.config.polyak * (tf.convert_to_tensor(variable) - follower))
+            for variable, follower in zip(critic.variables, target.variables, strict=True):
+                if variable.trainable:
+                    follower.assign_add(self.config.polyak * (tf.convert_to_tensor(variable) - follower))
+                else:
+                    follower.assign(variable)
         return tf.constant(0)
 
     def _critic_loss(self, batch: Transitions, tap: Tap, pool: Pool) -> Fit:
