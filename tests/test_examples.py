@@ -685,6 +685,11 @@ def test_a_name_that_a_checkpoint_cannot_hold_is_told(name):
         built(with_groups(name))
 
 
+def test_networks_that_are_not_saved_are_told():
+    with pytest.raises(UserError, match="its `networks` name 'critic', which its `variables` lack"):
+        built(changed(networks=("critic",)))
+
+
 def with_groups(*names, **groups):
     """A subclass of examples/reinforce.py with further lists of variables."""
 

@@ -93,6 +93,8 @@ class Algorithm(ABC):
         steps: its compiled steps, by name.
         variables: all that changes from update to update and is not a function of their number, in named lists; saved
             in checkpoints. The policy needs only "model".
+        networks: the names in `variables` of its other networks; `--init-from` takes them too, from a run of the same
+            algorithm.
         memory: what it keeps of earlier rollouts, if it does; saved beside the checkpoints.
         traced: compiled functions that every round calls besides those of `learning` and the policies' `explore`.
     """
@@ -100,6 +102,7 @@ class Algorithm(ABC):
     policy: Policy
     steps: Mapping[str, Step]
     variables: dict[str, Sequence[Any]]
+    networks: Sequence[str] = ()
     memory: Memory | None = None
     traced: Sequence[Compiled] = ()
 
@@ -282,6 +285,8 @@ def _check_form(algorithm: Algorithm, name: str) -> None:
             )
         if not isinstance(listed, list | tuple):
             raise UserError(f"{name}: its `variables[{group!r}]` is a {type(listed).__name__}; make it a list.")
+    if lacking := [group for group in algorithm.networks if group not in algorithm.variables]:
+        raise UserError(f"{name}: its `networks` name {lacking[0]!r}, which its `variables` lack.")
 
 
 def _check_saved(algorithm: Algorithm, name: str) -> None:

@@ -57,6 +57,7 @@ class SAC(Algorithm):
 
     policy: ActorCriticPolicy
     memory: Replay
+    networks = ("critics", "targets")
 
     def __init__(self, config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> None:
         section = self.config = cast(SACSection, config.algorithm)

@@ -179,8 +179,14 @@ class Checkpoints:
                 )
         return each
 
-    def start_from(self, saved: Saved) -> None:
+    def start_from(self, saved: Saved) -> list[str]:
         """Give a new run the weights of another run's network; optimizer, counters and all else stay fresh.
+
+        The further `networks` of an algorithm are taken if the other run is of the same and has them (a bundle has
+        not).
+
+        Returns:
+            Those that are not taken.
 
         Raises:
             UserError: if they do not fit this run's network, or are not finite.
@@ -195,9 +201,13 @@ class Checkpoints:
                 "--algorithm, model.* and env.* settings, as with --config and its config.yaml, or leave "
                 "--init-from out."
             )
-        _assign(network, saved, "model")
-        _check_finite(saved, "model")
+        same = saved.config.algorithm.name == self.config.algorithm.name
+        taken = [group for group in self.algorithm.networks if same and saved.group(group)]
+        for group in ("model", *taken):
+            _assign(self.algorithm.variables[group], saved, group)
+        _check_finite(saved, "model", *taken)
         self.init_from = f"{cut(str(saved.path))}, {saved.env_steps:,} steps, weights {_digest(arrays).hex()[:16]}"
+        return [group for group in self.algorithm.networks if group not in taken]
 
     def restore(self, saved: Saved) -> int:
         """Resume exactly from `saved`; later checkpoints, which must be damaged, are renamed.

@@ -34,6 +34,7 @@ from a2c.run.folder import (
     saving,
     starting_point,
     tell_of_another_machine,
+    tell_of_fresh_networks,
     tell_of_other_inputs,
     write_config,
 )
@@ -81,7 +82,7 @@ def train(
         config: everything that decides the run; with `resume` that of the run, except the FREE_KEYS of `run.folder`.
         run_dir: the run's folder; a new one, or with `resume` one that holds a checkpoint.
         resume: continue from the latest undamaged checkpoint of `run_dir`, with the same bits as if never stopped.
-        init_from: a run or checkpoint whose network's weights a new run starts with; all else is fresh.
+        init_from: a run or checkpoint whose network's weights a new run starts with, see `Checkpoints.start_from`.
         callbacks: told of the run's progress; they may stop or save it, see `run.callbacks`.
         algorithm: your own class, instead of the one that `config` names; the settings that both have are kept.
         model: your own function that builds the network, with the arguments of `build_model` except its first.
@@ -241,9 +242,10 @@ class Run:
         if saved is None:
             if init_from is not None:
                 first = starting_point(Path(init_from), self.replicas, warn)
-                self.checkpoints.start_from(first)
+                fresh = self.checkpoints.start_from(first)
                 if self.replicas.is_chief:
                     tell_of_other_inputs(first, self.config, warn)
+                    tell_of_fresh_networks(first, self.config, fresh, warn)
             open_folder(self.run_dir, self.replicas, lock)
         elif lost := self.checkpoints.restore(saved):
             forgets = ", with an empty replay" if self.algorithm.memory is not None else ""
