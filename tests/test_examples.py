@@ -690,6 +690,11 @@ def test_networks_that_are_not_saved_are_told():
         built(changed(networks=("critic",)))
 
 
+def test_a_memory_without_what_is_called_is_told():
+    with pytest.raises(UserError, match="its memory is a int without row_bytes and total and first and state and rest"):
+        built(changed(memory=3))
+
+
 def with_groups(*names, **groups):
     """A subclass of examples/reinforce.py with further lists of variables."""
 

@@ -65,7 +65,7 @@ class Memory(Protocol):
         ...
 
     def state(self) -> dict[str, np.ndarray]:
-        """All but the rows."""
+        """All but the rows, as arrays of numbers."""
         ...
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
@@ -77,7 +77,7 @@ class Memory(Protocol):
         ...
 
     def read(self, first: int, end: int) -> dict[str, np.ndarray]:
-        """The rows from `first` to before `end`, as arrays of numbers."""
+        """The rows from `first` to before `end`, as arrays of numbers; at least one has `end - first` rows."""
         ...
 
     def write(self, first: int, end: int, rows: Mapping[str, np.ndarray]) -> None:
@@ -285,6 +285,12 @@ def _check_form(algorithm: Algorithm, name: str) -> None:
             )
         if not isinstance(listed, list | tuple):
             raise UserError(f"{name}: its `variables[{group!r}]` is a {type(listed).__name__}; make it a list.")
+    needed = [] if algorithm.memory is None else [each for each in vars(Memory) if not each.startswith("_")]
+    if absent := [attribute for attribute in needed if not hasattr(algorithm.memory, attribute)]:
+        raise UserError(
+            f"{name}: its memory is a {type(algorithm.memory).__name__} without {' and '.join(absent)}; it needs all of "
+            "a2c.algorithms.algorithm.Memory."
+        )
     if lacking := [group for group in algorithm.networks if group not in algorithm.variables]:
         raise UserError(f"{name}: its `networks` name {lacking[0]!r}, which its `variables` lack.")
 

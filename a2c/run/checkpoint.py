@@ -109,7 +109,8 @@ class Checkpoints:
         self.counters = counters
         self.replicas = replicas
         self.init_from: str | None = None  # whose weights the run started with, if not its own
-        self.segments = Segments(run_dir, algorithm.memory) if algorithm.memory is not None else None
+        own = config.algorithm.name if is_extension(config.algorithm.name) else None
+        self.segments = None if algorithm.memory is None else Segments(run_dir, algorithm.memory, own)
         self._saved_at = time.monotonic()  # not affected by changes of the system clock
 
     def due_by_time(self) -> bool:
@@ -150,7 +151,7 @@ class Checkpoints:
         path = self._path()
         if self.segments is not None:
             learned |= {f"segments/{key}": array for key, array in self.segments.save(path.name).items()}
-            learned |= {f"memory/{key}": array for key, array in self.segments.memory.state().items()}
+            learned |= {f"memory/{key}": array for key, array in self.segments.state().items()}
         arrays = {
             "meta": from_text(json.dumps(meta)),
             **learned,
@@ -230,7 +231,7 @@ class Checkpoints:
         try:
             lost = self.collector.restore(saved.group(_group(self.replicas.index)))
             if self.segments is not None and not lost:  # else its last row would run on into another game
-                self.segments.memory.restore(saved.group("memory"))
+                self.segments.restore_state(saved.group("memory"))
                 self.segments.restore(saved.group("segments"))
         except (KeyError, ValueError, TypeError, OverflowError, IndexError) as error:
             raise UserError(f"{saved.path} is not a whole checkpoint: {error!r}.") from None
