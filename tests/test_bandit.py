@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from a2c.algorithms.losses import a2c_loss, policy_gradient_loss
+from a2c.algorithms.losses import policy_gradient_loss, value_loss
 from a2c.analysis.studies.bandit import (
     LOSSES,
     PAYS,
@@ -31,7 +31,6 @@ from a2c.analysis.studies.bandit import (
     random_pulls,
 )
 
-COEFS = {"value_loss_coef": 0.5, "entropy_coef": 0.01}
 SEEDS = range(4)
 
 
@@ -106,7 +105,7 @@ def test_our_losses_refuse_the_shapes_of_the_mistake():
     with pytest.raises(ValueError, match=r"actions has shape \(24, 1\) but advantages has shape \(1, 24\)"):
         policy_gradient_loss(logits, actions, tf.transpose(column))
     with pytest.raises(ValueError, match=r"values has shape \(24, 1\) but returns has shape \(1, 24\)"):
-        a2c_loss(logits, column, actions, column, tf.transpose(column), **COEFS)
+        value_loss(column, tf.transpose(column))
 
 
 @pytest.fixture(scope="module")
@@ -182,7 +181,7 @@ def test_activations_kept_between_steps_have_no_gradient_or_that_of_old_weights(
     logits, values = network(pulls.observations)  # while acting, as a rollout could store them
     with tf.GradientTape() as tape:
         advantages = (pulls.rewards - values)[:, None]
-        loss, _ = a2c_loss(logits[:, None], values[:, None], pulls.arms[:, None], advantages, advantages, **COEFS)
+        loss = policy_gradient_loss(logits[:, None], pulls.arms[:, None], advantages)
     assert tape.gradient(loss, network.trainable_variables) == [None] * len(network.trainable_variables)
 
     _, before = loss_and_gradients(array_loss, network, pulls)

@@ -679,7 +679,9 @@ def test_a_metric_that_is_no_number_is_told(value, tmp_path):
         train(config, tmp_path / "run", algorithm=moody)
 
 
-@pytest.mark.parametrize("name", ["scale/more", "collector", "collector-2", "meta", "memory", "segments", "a\nb", "", 3])
+@pytest.mark.parametrize(
+    "name", ["scale/more", "collector", "collector-2", "meta", "memory", "segments", "a\nb", "", 3]
+)
 def test_a_name_that_a_checkpoint_cannot_hold_is_told(name):
     with pytest.raises(UserError, match=f"its `variables` cannot have the name {re.escape(repr(name))}: a text"):
         built(with_groups(name))
@@ -695,12 +697,12 @@ def test_a_memory_without_what_is_called_is_told():
         built(changed(memory=3))
 
 
-def with_groups(*names, **groups):
-    """A subclass of examples/reinforce.py with further lists of variables."""
+def with_groups(*names):
+    """A subclass of examples/reinforce.py with further lists of variables, which are empty."""
 
     def __init__(self, *arguments):  # noqa: N807
         imported("algorithm").__init__(self, *arguments)
-        self.variables |= groups | dict.fromkeys(names, [])
+        self.variables |= {name: [] for name in names}
 
     return changed(__init__=__init__)
 

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from a2c.algorithms.losses import a2c_loss, entropy, policy_gradient_loss, value_loss
+from a2c.algorithms.losses import entropy, policy_gradient_loss, value_loss
 
 T, B, A = 4, 3, 5
-COEFS = {"value_loss_coef": 0.25, "entropy_coef": 0.01}
 
 
 def sample(seed: int = 0) -> dict[str, tf.Tensor]:
@@ -29,8 +28,14 @@ def probabilities(logits) -> np.ndarray:
     return exponentials / exponentials.sum(axis=-1, keepdims=True)
 
 
-def loop(inputs) -> dict[str, float]:
-    """The four scalars, sample by sample, in Python floats."""
+def terms(inputs) -> tuple[tf.Tensor, ...]:
+    """Policy loss, value loss and entropy."""
+    policy_loss = policy_gradient_loss(inputs["logits"], inputs["actions"], inputs["advantages"])
+    return policy_loss, value_loss(inputs["values"], inputs["returns"]), entropy(inputs["logits"])
+
+
+def loop(inputs) -> tuple[float, ...]:
+    """The same three, sample by sample, in Python floats."""
     pi = probabilities(inputs["logits"])
     policy = value = entropy_ = 0.0
     for t in range(T):
@@ -40,38 +45,24 @@ def loop(inputs) -> dict[str, float]:
             value += (float(inputs["returns"][t, b]) - float(inputs["values"][t, b])) ** 2
             entropy_ -= sum(p * math.log(p) for p in pi[t, b])
     n = T * B
-    policy, value, entropy_ = policy / n, value / n, entropy_ / n
-    return {"total": policy + 0.25 * value - 0.01 * entropy_, "policy": policy, "value": value, "entropy": entropy_}
+    return policy / n, value / n, entropy_ / n
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_every_part_and_the_sum_are_those_of_a_loop_over_samples(seed):
+def test_every_term_is_that_of_a_loop_over_samples(seed):
     inputs = sample(seed)
-    total, parts = a2c_loss(**inputs, **COEFS)
-    wanted = loop(inputs)
-    assert float(parts.policy_loss) == pytest.approx(wanted["policy"], rel=1e-5)
-    assert float(parts.value_loss) == pytest.approx(wanted["value"], rel=1e-5)
-    assert float(parts.entropy) == pytest.approx(wanted["entropy"], rel=1e-5)
-    assert float(total) == pytest.approx(wanted["total"], rel=1e-5)
-    assert all(x.dtype == tf.float32 and x.shape == () for x in (total, *parts))
+    found = terms(inputs)
+    assert [float(x) for x in found] == pytest.approx(loop(inputs), rel=1e-5)
+    assert all(x.dtype == tf.float32 and x.shape == () for x in found)
 
 
 def test_a_hand_made_sample():
     """pi = (1/4, 3/4), action 0, advantage 2, value 1, return 4."""
     logits = tf.constant([[[0.0, math.log(3.0)]]])
-    total, parts = a2c_loss(
-        logits,
-        tf.constant([[1.0]]),
-        tf.constant([[0]]),
-        tf.constant([[2.0]]),
-        tf.constant([[4.0]]),
-        value_loss_coef=0.5,
-        entropy_coef=0.1,
-    )
-    assert float(parts.policy_loss) == pytest.approx(2 * 1.3862944, rel=1e-6)  # -2 log 1/4
-    assert float(parts.value_loss) == pytest.approx(9.0, rel=1e-6)
-    assert float(parts.entropy) == pytest.approx(0.5623351, rel=1e-6)
-    assert float(total) == pytest.approx(2 * 1.3862944 + 4.5 - 0.05623351, rel=1e-6)
+    policy_loss = policy_gradient_loss(logits, tf.constant([[0]]), tf.constant([[2.0]]))
+    assert float(policy_loss) == pytest.approx(2 * 1.3862944, rel=1e-6)  # -2 log 1/4
+    assert float(value_loss(tf.constant([[1.0]]), tf.constant([[4.0]]))) == pytest.approx(9.0, rel=1e-6)
+    assert float(entropy(logits)) == pytest.approx(0.5623351, rel=1e-6)
 
 
 def test_the_policy_gradient_is_the_score_times_the_advantage():
@@ -118,10 +109,10 @@ def test_the_entropy_gradient_is_that_of_finite_differences():
 @pytest.mark.parametrize("mode", ["eager", "graph"])
 def test_no_gradient_reaches_the_advantages_or_the_returns(mode):
     inputs = sample()
-    function = a2c_loss if mode == "eager" else tf.function(a2c_loss)
+    function = terms if mode == "eager" else tf.function(terms)
     with tf.GradientTape(persistent=True) as tape:
         tape.watch([inputs[name] for name in ("logits", "values", "advantages", "returns")])
-        total, _ = function(**inputs, **COEFS)
+        total = sum(function(inputs))
     for name in ("advantages", "returns"):
         assert tape.gradient(total, inputs[name]) is None, name
     for name in ("logits", "values"):
@@ -151,10 +142,11 @@ def test_a_step_down_the_sum_raises_the_entropy_and_brings_the_value_to_the_retu
     inputs = sample() | {"advantages": tf.zeros((T, B))}
     with tf.GradientTape() as tape:
         tape.watch([inputs["logits"], inputs["values"]])
-        total, parts = a2c_loss(**inputs, **COEFS)
+        policy_loss, error, bonus = terms(inputs)
+        total = policy_loss + 0.25 * error - 0.01 * bonus
     d_logits, d_values = tape.gradient(total, [inputs["logits"], inputs["values"]])
-    assert float(entropy(inputs["logits"] - 10.0 * d_logits)) > float(parts.entropy)
-    assert float(value_loss(inputs["values"] - d_values, inputs["returns"])) < float(parts.value_loss)
+    assert float(entropy(inputs["logits"] - 10.0 * d_logits)) > float(bonus)
+    assert float(value_loss(inputs["values"] - d_values, inputs["returns"])) < float(error)
 
 
 def test_entropy_is_log_a_for_the_uniform_policy_and_less_for_any_other():
@@ -169,19 +161,9 @@ def test_huge_logits_keep_losses_and_gradients_finite():
     inputs = sample() | {"logits": 1000.0 * sample()["logits"]}
     with tf.GradientTape() as tape:
         tape.watch(inputs["logits"])
-        total, _ = a2c_loss(**inputs, **COEFS)
+        total = sum(terms(inputs))
     assert np.isfinite(float(total))
     assert np.isfinite(tape.gradient(total, inputs["logits"]).numpy()).all()
-
-
-@pytest.mark.parametrize("coefficient", ["value_loss_coef", "entropy_coef"])
-def test_a_coefficient_of_zero_drops_its_term_only(coefficient):
-    inputs, coefs = sample(), {"value_loss_coef": 1.0, "entropy_coef": 1.0, coefficient: 0.0}
-    total, parts = a2c_loss(**inputs, **coefs)
-    rest = -parts.entropy if coefficient == "value_loss_coef" else parts.value_loss
-    assert float(total) == pytest.approx(float(parts.policy_loss + rest), rel=1e-6)
-    assert float(parts.value_loss) > 0
-    assert float(parts.entropy) > 0
 
 
 @pytest.mark.parametrize("name", ["values", "actions", "advantages", "returns"])
@@ -192,9 +174,9 @@ def test_a_coefficient_of_zero_drops_its_term_only(coefficient):
 def test_every_wrong_shape_is_refused_with_both_shapes(name, shape, mode):
     inputs = sample()
     inputs[name] = tf.zeros(shape, inputs[name].dtype)
-    function = a2c_loss if mode == "eager" else tf.function(a2c_loss)
+    function = terms if mode == "eager" else tf.function(terms)
     with pytest.raises(ValueError) as error:
-        function(**inputs, **COEFS)
+        function(inputs)
     message = str(error.value)
     assert name in message
     assert str(shape) in message
@@ -205,7 +187,7 @@ def test_every_wrong_shape_is_refused_with_both_shapes(name, shape, mode):
 def test_logits_of_a_wrong_shape_are_refused(shape):
     inputs = sample() | {"logits": tf.zeros(shape)}
     with pytest.raises(ValueError, match="logits") as error:
-        a2c_loss(**inputs, **COEFS)
+        terms(inputs)
     assert str(shape) in str(error.value) or str(shape[:-1]) in str(error.value)
 
 

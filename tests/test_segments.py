@@ -57,7 +57,11 @@ class Numbers:
         ("state", lambda: 1 / 0, r"saved: ZeroDivisionError: division by zero \(test_segments.py, line \d+\)\.$"),
         ("state", lambda: [1], r"saved: TypeError: `state` returned a list; return a dict of arrays\.$"),
         ("state", lambda: {"x": [None]}, r"saved: TypeError: `state` returned 'x' as object; return arrays of numbers"),
-        ("read", lambda first, end: {"values": np.arange(end - first - 1)}, r"saved: ValueError: no array .* has 4 rows"),
+        (
+            "read",
+            lambda first, end: {"values": np.arange(end - first - 1)},
+            r"saved: ValueError: no array .* has 4 rows",
+        ),
         ("write", lambda first, end, rows: rows.nothing, r"restored: AttributeError: .* \(test_segments.py, line"),
         ("restore", lambda state: state["nothing"], r"restored: KeyError: 'nothing' \(test_segments.py, line"),
     ],

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from a2c.algorithms.algorithm import Algorithm, Batches
 from a2c.algorithms.gradient_step import Fit, GradientStep, Pool
-from a2c.algorithms.losses import LossParts, a2c_loss
+from a2c.algorithms.losses import entropy, policy_gradient_loss, value_loss
 from a2c.algorithms.objective import Objective
 from a2c.algorithms.on_policy import outcomes
 from a2c.algorithms.parts import as_rows, in_parts
@@ -93,17 +93,14 @@ class A2C(Algorithm):
         returns, advantages = tap("returns", targets.returns), tap("advantages", targets.advantages)
         if self.config.normalize_advantages:
             advantages = tap("normalized_advantages", normalize(advantages, pool(moments(advantages))))
-        loss, parts = a2c_loss(
-            logits,
-            values,
-            trajectory.actions,
-            advantages,
-            returns,
-            value_loss_coef=self.config.value_loss_coef,
-            entropy_coef=self.config.entropy_coef,
-        )
-        parts = LossParts(*(tap(name, part) for name, part in parts._asdict().items()))
-        return Fit(loss, parts._asdict(), moments(returns - values), moments(returns))
+        parts = {
+            "policy_loss": tap("policy_loss", policy_gradient_loss(logits, trajectory.actions, advantages)),
+            "value_loss": tap("value_loss", value_loss(values, returns)),
+            "entropy": tap("entropy", entropy(logits)),
+        }
+        loss = parts["policy_loss"] + self.config.value_loss_coef * parts["value_loss"]
+        loss -= self.config.entropy_coef * parts["entropy"]
+        return Fit(loss, parts, moments(returns - values), moments(returns))
 
     def _forward(self, trajectory: Trajectory, tap: Tap) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """One forward pass over the T x B stored observations, and one over the B bootstrap observations.

@@ -205,9 +205,9 @@ def _checked(yielded: Any, steps: Mapping[str, Step]) -> tuple[str, Batch]:
     name, batch = yielded
     if name not in steps:
         raise ValueError(f"`batches` yielded the step {name!r}, and `steps` has {', '.join(steps)}")
-    kind = type(steps[name].signature)
-    if not isinstance(batch, kind):  # TensorFlow would flatten a dict by its keys, and swap fields of one shape
-        raise TypeError(f"the batch of the step {name!r} is a {type(batch).__name__}; yield a {kind.__name__}")
+    form = type(steps[name].signature)
+    if not isinstance(batch, form):  # TensorFlow would flatten a dict by its keys, and swap fields of one shape
+        raise TypeError(f"the batch of the step {name!r} is a {type(batch).__name__}; yield a {form.__name__}")
     return name, batch
 
 
@@ -288,8 +288,8 @@ def _check_form(algorithm: Algorithm, name: str) -> None:
     needed = [] if algorithm.memory is None else [each for each in vars(Memory) if not each.startswith("_")]
     if absent := [attribute for attribute in needed if not hasattr(algorithm.memory, attribute)]:
         raise UserError(
-            f"{name}: its memory is a {type(algorithm.memory).__name__} without {' and '.join(absent)}; it needs all of "
-            "a2c.algorithms.algorithm.Memory."
+            f"{name}: its memory is a {type(algorithm.memory).__name__} without {' and '.join(absent)}; it needs all "
+            "that a2c.algorithms.algorithm.Memory has."
         )
     if lacking := [group for group in algorithm.networks if group not in algorithm.variables]:
         raise UserError(f"{name}: its `networks` name {lacking[0]!r}, which its `variables` lack.")

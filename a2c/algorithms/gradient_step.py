@@ -152,7 +152,7 @@ class GradientStep:
         return clipped, {
             "total_loss": total_loss,
             **dict(zip(fit.metrics, rest[:named], strict=True)),
-            **{"explained_variance": _explained(each) for each in rest[named:]},
+            **({"explained_variance": _explained(rest[-1])} if told else {}),
             "grad_norm": grad_norm,
             "learning_rate": tf.convert_to_tensor(self.optimizer.learning_rate),
         }

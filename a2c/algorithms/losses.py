@@ -6,19 +6,9 @@ value_loss_coef * value_loss - entropy_coef * entropy, is minimised. T = rollout
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import tensorflow as tf
 
 from a2c.shapes import check_shapes
-
-
-class LossParts(NamedTuple):
-    """The terms of the loss, each a float32 scalar before its coefficient."""
-
-    policy_loss: tf.Tensor
-    value_loss: tf.Tensor
-    entropy: tf.Tensor
 
 
 def log_prob(logits: tf.Tensor, actions: tf.Tensor) -> tf.Tensor:
@@ -132,25 +122,6 @@ def entropy(logits: tf.Tensor) -> tf.Tensor:
     check_shapes("entropy", 3, logits=logits)
     log_probs = tf.nn.log_softmax(logits)
     return -tf.reduce_mean(tf.reduce_sum(tf.exp(log_probs) * log_probs, axis=-1))
-
-
-def a2c_loss(
-    logits: tf.Tensor,
-    values: tf.Tensor,
-    actions: tf.Tensor,
-    advantages: tf.Tensor,
-    returns: tf.Tensor,
-    *,
-    value_loss_coef: float,
-    entropy_coef: float,
-) -> tuple[tf.Tensor, LossParts]:
-    """The total loss and its terms. Shapes and errors as in `policy_gradient_loss`, `value_loss` and `entropy`."""
-    parts = LossParts(
-        policy_loss=policy_gradient_loss(logits, actions, advantages),
-        value_loss=value_loss(values, returns),
-        entropy=entropy(logits),
-    )
-    return parts.policy_loss + value_loss_coef * parts.value_loss - entropy_coef * parts.entropy, parts
 
 
 def duelling_q_values(advantages: tf.Tensor, values: tf.Tensor) -> tf.Tensor:

@@ -245,8 +245,8 @@ class Checkpoints:
         for group in dict.fromkeys(key.partition("/")[0] for key in saved.arrays):
             if group not in self.algorithm.variables and not of_the_run.fullmatch(group):
                 raise UserError(
-                    f"{saved.path} does not fit: it has {shown(group)}, which {self.config.algorithm.name} here does not "
-                    "save, so that the run would lose it; put it back, or start a new run."
+                    f"{saved.path} does not fit: it has {shown(group)}, which {self.config.algorithm.name} here does "
+                    "not save, so that the run would lose it; put it back, or start a new run."
                 )
 
     def keep_settings(self, saved: Saved) -> None:

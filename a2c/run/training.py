@@ -211,9 +211,10 @@ class Run:
         """Raise UserError if one of its algorithm's METRICS is no number, or lacks; without gradient steps it may."""
         names = [metric.name for metric in self.config.algorithm.METRICS]
         if odd := [n for n in names if n in update.metrics and not _is_number(update.metrics[n])]:
+            value = shown(update.metrics[odd[0]])
             raise UserError(
-                f"{self.config.algorithm.name}: its updates report {odd[0]!r} as {shown(update.metrics[odd[0]])}, and a "
-                "metric has to be a number; report a mean."
+                f"{self.config.algorithm.name}: its updates report {odd[0]!r} as {value}, and a metric has to be a "
+                "number; report a mean."
             )
         if update.gradient_steps and not update.failed and (missing := [n for n in names if n not in update.metrics]):
             raise UserError(

@@ -27,7 +27,7 @@ import numpy as np
 import tensorflow as tf
 from gymnasium.spaces import Box
 
-from a2c.algorithms.losses import a2c_loss
+from a2c.algorithms import losses
 from a2c.config import ModelConfig
 from a2c.networks.model import build_model
 
@@ -180,9 +180,8 @@ def array_loss(network: keras.Model, pulls: Pulls) -> tf.Tensor:
     """The losses that training uses; the pulls are a rollout of n steps in one environment."""
     logits, values = network(pulls.observations)
     logits, values, arms, rewards = (x[:, None] for x in (logits, values, pulls.arms, pulls.rewards))
-    coefs = {"value_loss_coef": VALUE_LOSS_COEF, "entropy_coef": ENTROPY_COEF}
-    loss, _ = a2c_loss(logits, values, arms, rewards - values, rewards, **coefs)
-    return loss
+    policy_loss = losses.policy_gradient_loss(logits, arms, rewards - values)
+    return policy_loss + VALUE_LOSS_COEF * losses.value_loss(values, rewards) - ENTROPY_COEF * losses.entropy(logits)
 
 
 def broadcast_loss(network: keras.Model, pulls: Pulls) -> tf.Tensor:
