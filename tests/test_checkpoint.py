@@ -3,6 +3,7 @@
 import hashlib
 import io
 import os
+import re
 import struct
 import zipfile
 from pathlib import Path
@@ -296,6 +297,26 @@ def test_every_array_that_an_algorithm_of_ours_has_must_be_finite(tmp_path, grou
     saved = read_checkpoint(source)
     with pytest.raises(UserError, match=f"The {group} of .* not finite"):
         fresh(saved.config, tmp_path).restore(saved)
+
+
+def test_what_first_does_not_fit_is_named(trained, tmp_path):
+    source = step_files(trained / "checkpoints")[-1]
+    arrays = read_archive(source)
+    kernel = next(name for name in arrays if name.startswith("model/"))
+    slots, shape = [name for name in arrays if name.startswith("optimizer/")], arrays[kernel].shape
+    wide = f"its model has float64 {shape} as array 0, and its configuration here has float32 {shape} there."
+    changes = {
+        wide: {**arrays, kernel: arrays[kernel].astype(np.float64)},
+        f"its optimizer has float64 (3,) as array {len(slots) - 1}, and": {**arrays, slots[-1]: np.zeros(3)},
+        "it has no 'optimizer', and its configuration here has.": {k: a for k, a in arrays.items() if k not in slots},
+        "it has 'scale', which a2c here does not save, so": {**arrays, "scale/000-x": np.zeros(1)},
+        "it has 'memory', which a2c here does not save, so": {**arrays, "memory/total": np.zeros(1)},
+    }
+    for told, changed in changes.items():
+        write_archive(tmp_path / source.name, changed)
+        saved = read_checkpoint(tmp_path / source.name)
+        with pytest.raises(UserError, match="does not fit: .*" + re.escape(told)):
+            fresh(saved.config, tmp_path).restore(saved)
 
 
 class Record(A2C):

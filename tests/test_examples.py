@@ -9,16 +9,16 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import GRAPH, VECTORS, draw_nothing, observations, small_config
+from conftest import GRAPH, VECTORS, draw_nothing, make_rollout, observations, small_config
 
 from a2c import evaluate, extensions
 from a2c.algorithms.algorithm import build_algorithm, build_policy
-from a2c.algorithms.gradient_step import GradientStep
+from a2c.algorithms.gradient_step import Fit, GradientStep
 from a2c.algorithms.off_policy import Transitions
 from a2c.algorithms.section import Metric
 from a2c.analysis.targets import ALGORITHMS, CONFIGURATIONS
 from a2c.cli.judging import only_trusts
-from a2c.config import EnvConfig, UserError, build_config, load_config
+from a2c.config import CrashError, EnvConfig, UserError, build_config, load_config
 from a2c.data.rollout import Rollout
 from a2c.envs import make_vec_env
 from a2c.run.incident import nonfinite_stage
@@ -604,17 +604,111 @@ def test_a_variable_that_the_loss_does_not_reach_hides_no_stage_that_is_not_fini
     assert nonfinite_stage(step, batch._replace(returns=np.nan * batch.returns)) == "batch.returns"
 
 
+def test_a_loss_that_is_not_finite_is_no_stage_of_a_gradient():
+    """In a loss that taps nothing itself."""
+
+    def nan(self, batch, tap, pool):
+        fit = imported("algorithm")._loss(self, batch, tap, pool)
+        return fit._replace(loss=np.nan * fit.loss)
+
+    step = built(changed(_loss=nan)).steps["update"]
+    batch = tf.nest.map_structure(lambda spec: np.ones(spec.shape, spec.dtype.as_numpy_dtype), step.signature)
+    assert nonfinite_stage(step, batch) == "stage 'total_loss'"
+
+
+def test_a_step_without_values_explains_no_variance():
+    right = imported("algorithm")._loss
+    both = [
+        built(changed(_loss=loss)).steps["update"]
+        for loss in (right, lambda self, *batch: Fit(*right(self, *batch)[:2]))
+    ]
+    batch = tf.nest.map_structure(lambda spec: np.ones(spec.shape, spec.dtype.as_numpy_dtype), both[0].signature)
+    reported, without = (step(batch) for step in both)
+    assert reported.keys() - without.keys() == {"explained_variance"}
+    assert all(float(without[name]) == float(reported[name]) for name in without)
+
+
 def test_a_signature_that_is_no_named_tuple_is_told():
     with pytest.raises(UserError, match=r"The signature of a GradientStep is a list; make it a named tuple\."):
         GradientStep(print, [], keras.optimizers.SGD(), [tf.TensorSpec(())], max_grad_norm=1.0, mode="eager")
 
 
 def test_a_batch_with_a_field_too_few_is_told():
-    def short(self, rollout, updates):
-        yield "update", (np.zeros((2, 2), np.float32),)
-
     with pytest.raises(ValueError, match=r"expected 4 tensors \(observations, actions, returns, whole\), not 1"):
-        built(changed(batches=short)).update(None, 0)
+        built(changed()).steps["update"]((np.zeros((2, 2), np.float32),))
+
+
+@pytest.mark.parametrize("form", [dict, tuple])
+def test_a_batch_of_another_type_than_the_signature_is_told(form):
+    """TensorFlow sorts the keys of a dict, so that fields of one shape would take each other's place."""
+    right = imported("algorithm").batches
+
+    def other(self, rollout, updates):
+        for name, batch in right(self, rollout, updates):
+            yield name, batch._asdict() if form is dict else tuple(batch)
+
+    algorithm = built(changed(batches=other))
+    t, b = algorithm.steps["update"].signature.actions.shape
+    with pytest.raises(TypeError, match=f"^the batch of the step 'update' is a {form.__name__}; yield a Played$"):
+        algorithm.update(make_rollout(0, t=t, b=b), 0)
+
+
+@pytest.mark.parametrize(
+    ("method", "told"),
+    [
+        ("update", r"^`update` returned a NoneType; return an Update$"),
+        ("iterate", r"^`iterate` returned a NoneType; return an Iteration of an Update and the games$"),
+        ("gauges", r"^`gauges` returned a NoneType; return a dict$"),
+    ],
+)
+def test_what_a_method_must_return_is_told(method, told, tmp_path):
+    config, _ = load_config(env_id="Catch", overrides={"total_env_steps": 512, "runtime.mode": "eager"})
+    with pytest.raises(CrashError) as error:
+        train(config, tmp_path / "run", algorithm=changed(**{method: lambda *_: None}))
+    with pytest.raises(TypeError, match=told):
+        raise error.value.__cause__
+
+
+@pytest.mark.parametrize("value", [np.ones(2), "high", None])
+def test_a_metric_that_is_no_number_is_told(value, tmp_path):
+    section = imported("algorithm").Section
+    more = type("Section", (section,), {"METRICS": (*section.METRICS, Metric("mood", "mood"))})
+    config, _ = load_config(env_id="Catch", overrides={"total_env_steps": 512, "runtime.mode": "eager"})
+    moody = changed(Section=more, gauges=lambda self: {"mood": value})
+    with pytest.raises(UserError, match=r"changed:Changed: its updates report 'mood' as .*, and a metric has to be a"):
+        train(config, tmp_path / "run", algorithm=moody)
+
+
+@pytest.mark.parametrize(
+    "name", ["scale/more", "collector", "collector-2", "meta", "memory", "segments", "a\nb", "", 3]
+)
+def test_a_name_that_a_checkpoint_cannot_hold_is_told(name):
+    with pytest.raises(UserError, match=f"its `variables` cannot have the name {re.escape(repr(name))}: a text"):
+        built(with_groups(name))
+
+
+def test_networks_that_are_not_saved_are_told():
+    with pytest.raises(UserError, match="its `networks` name 'critic', which its `variables` lack"):
+        built(changed(networks=("critic",)))
+
+
+def test_a_memory_without_what_is_called_is_told():
+    with pytest.raises(UserError, match="its memory is a int without row_bytes and total and first and state and rest"):
+        built(changed(memory=3))
+
+
+def with_groups(*names):
+    """A subclass of examples/reinforce.py with further lists of variables, which are empty."""
+
+    def __init__(self, *arguments):  # noqa: N807
+        imported("algorithm").__init__(self, *arguments)
+        self.variables |= {name: [] for name in names}
+
+    return changed(__init__=__init__)
+
+
+def test_a_name_that_is_like_those_of_a_checkpoint_is_allowed():
+    assert "collector rate" in built(with_groups("collector rate", "meta-memory")).variables
 
 
 def test_a_run_that_learned_nothing_says_so(tmp_path):

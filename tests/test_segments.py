@@ -51,6 +51,37 @@ class Numbers:
         self.values[first:end] = rows["values"]
 
 
+@pytest.mark.parametrize(
+    ("method", "answer", "told"),
+    [
+        ("state", lambda: 1 / 0, r"saved: ZeroDivisionError: division by zero \(test_segments.py, line \d+\)\.$"),
+        ("state", lambda: [1], r"saved: TypeError: `state` returned a list; return a dict of arrays\.$"),
+        ("state", lambda: {"x": [None]}, r"saved: TypeError: `state` returned 'x' as object; return arrays of numbers"),
+        (
+            "read",
+            lambda first, end: {"values": np.arange(end - first - 1)},
+            r"saved: ValueError: no array .* has 4 rows",
+        ),
+        ("write", lambda first, end, rows: rows.nothing, r"restored: AttributeError: .* \(test_segments.py, line"),
+        ("restore", lambda state: state["nothing"], r"restored: KeyError: 'nothing' \(test_segments.py, line"),
+    ],
+)
+def test_a_memory_of_ones_own_that_fails_is_told(tmp_path, method, answer, told):
+    memory = Numbers()
+    memory.add(4)
+    segments = Segments(tmp_path, memory, "mine:Mine")
+    if method in ("write", "restore"):
+        state, saved = segments.state(), segments.save("step-1")
+    setattr(memory, method, answer)
+    with pytest.raises(UserError, match=f"^mine:Mine: its memory cannot be {told}"):
+        if method in ("write", "restore"):
+            segments.restore_state(state)
+            segments.restore(saved)
+        else:
+            segments.save("step-1")
+            segments.state()
+
+
 def names(run_dir: Path) -> list[str]:
     return sorted(file.name for file in (run_dir / FOLDER).iterdir())
 

@@ -151,21 +151,47 @@ def test_the_command(run_cli, first, tmp_path):
     assert "are for a single run" in several.stderr
 
 
-def test_a_policy_taken_for_q_values_is_told(tmp_path):
-    def play_bandit(name, algorithm, **how):
-        values = {
-            "total_env_steps": 32,
-            "env": {"id": "Bandit", "num_envs": 4},
-            "model": {"name": "mlp", "hidden_sizes": [8], "separate_value": False},
-            "algorithm": {"name": name, "rollout_length": 8, **algorithm},
-            "runtime": {"mode": "eager"},
-        }
-        train(build_config(values, where="test"), tmp_path / name, warn=told.append, **how)
+FEW = {"learning_starts": 16, "gradient_steps": 1, "batch_size": 8, "replay_capacity": 64}  # of a replay
 
-    told, few = [], {"learning_starts": 16, "gradient_steps": 1, "batch_size": 8, "replay_capacity": 64}
-    play_bandit("a2c", {})
-    play_bandit("ppo", {"num_minibatches": 1}, init_from=tmp_path / "a2c")
+
+def play_bandit(folder, name, algorithm, told, seed=0, **how):
+    values = {
+        "seed": seed,
+        "total_env_steps": 32,
+        "env": {"id": "Bandit", "num_envs": 4},
+        "model": {"name": "mlp", "hidden_sizes": [8], "separate_value": False},
+        "algorithm": {"name": name, "rollout_length": 8, **algorithm},
+        "runtime": {"mode": "eager"},
+        "checkpoint": {"keep": 9},
+    }
+    train(build_config(values, where="test"), folder, warn=told.append, **how)
+
+
+def test_a_run_of_the_same_algorithm_lends_its_other_networks_and_another_tells_that_it_does_not(tmp_path):
+    told = []
+    play_bandit(tmp_path / "first", "sac", FEW, told)
+    play_bandit(tmp_path / "second", "sac", FEW, told, seed=1, init_from=tmp_path / "first")
     assert told == []
-    play_bandit("dqn", few, init_from=tmp_path / "a2c")
+    there, here = read_checkpoint(step_files(tmp_path / "first" / "checkpoints")[-1]), begun(tmp_path / "second")
+    for group in ("model", "critics", "targets"):
+        for name, array in there.group(group).items():
+            assert array.tobytes() == here.group(group)[name].tobytes()
+    (learned,), (fresh,) = (saved.group("temperature").values() for saved in (there, here))
+    assert learned != fresh
+    play_bandit(tmp_path / "a2c", "a2c", {}, told)
+    play_bandit(tmp_path / "third", "sac", FEW, told, init_from=tmp_path / "a2c")
+    assert len(told) == 1
+    assert told[0].endswith(
+        ", of a2c, has no critics and no targets for sac: only the network of the policy is taken, and the others "
+        "start fresh."
+    )
+
+
+def test_a_policy_taken_for_q_values_is_told(tmp_path):
+    told = []
+    play_bandit(tmp_path / "a2c", "a2c", {}, told)
+    play_bandit(tmp_path / "ppo", "ppo", {"num_minibatches": 1}, told, init_from=tmp_path / "a2c")
+    assert told == []
+    play_bandit(tmp_path / "dqn", "dqn", FEW, told, init_from=tmp_path / "a2c")
     assert len(told) == 1
     assert "was trained by a2c and gives logits of a policy; dqn takes them for Q-values" in told[0]

@@ -103,7 +103,7 @@ class A2C(Algorithm):
             entropy_coef=self.config.entropy_coef,
         )
         parts = LossParts(*(tap(name, part) for name, part in parts._asdict().items()))
-        return Fit(tap("total_loss", loss), parts._asdict(), moments(returns - values), moments(returns))
+        return Fit(loss, parts._asdict(), moments(returns - values), moments(returns))
 
     def _forward(self, trajectory: Trajectory, tap: Tap) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """One forward pass over the T x B stored observations, and one over the B bootstrap observations.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -64,7 +65,7 @@ class Memory(Protocol):
         ...
 
     def state(self) -> dict[str, np.ndarray]:
-        """All but the rows."""
+        """All but the rows, as arrays of numbers."""
         ...
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
@@ -76,7 +77,7 @@ class Memory(Protocol):
         ...
 
     def read(self, first: int, end: int) -> dict[str, np.ndarray]:
-        """The rows from `first` to before `end`, as arrays of numbers."""
+        """The rows from `first` to before `end`, as arrays of numbers; at least one has `end - first` rows."""
         ...
 
     def write(self, first: int, end: int, rows: Mapping[str, np.ndarray]) -> None:
@@ -92,6 +93,8 @@ class Algorithm(ABC):
         steps: its compiled steps, by name.
         variables: all that changes from update to update and is not a function of their number, in named lists; saved
             in checkpoints. The policy needs only "model".
+        networks: the names in `variables` of its other networks; `--init-from` takes them too, from a run of the same
+            algorithm.
         memory: what it keeps of earlier rollouts, if it does; saved beside the checkpoints.
         traced: compiled functions that every round calls besides those of `learning` and the policies' `explore`.
     """
@@ -99,6 +102,7 @@ class Algorithm(ABC):
     policy: Policy
     steps: Mapping[str, Step]
     variables: dict[str, Sequence[Any]]
+    networks: Sequence[str] = ()
     memory: Memory | None = None
     traced: Sequence[Compiled] = ()
 
@@ -156,7 +160,8 @@ class Algorithm(ABC):
     def iterate(self, collector: RolloutCollector, updates: int) -> Iteration:
         """One round of the loop: collect a rollout and learn from it."""
         rollout, episodes = collector.collect()
-        return Iteration(self.update(rollout, updates), episodes)
+        update = _returned(self.update(rollout, updates), Update, "`update` returned a {}; return an Update")
+        return Iteration(update, episodes)
 
     def update(
         self, rollout: Rollout, updates: int, steps: Mapping[str, Callable[[Batch], Metrics]] | None = None
@@ -177,11 +182,15 @@ class Algorithm(ABC):
             while True:
                 metrics = (steps or self.steps)[name](batch)
                 if not self.steps[name].is_finite(metrics):
-                    return Update({**means([metrics]), **self.gauges()}, len(each), failed=(name, batch))
+                    return self._updated([metrics], len(each), failed=(name, batch))
                 each.append(metrics)
                 name, batch = _checked(batches.send(metrics), self.steps)
         except StopIteration:
-            return Update({**means(each), **self.gauges()}, len(each))
+            return self._updated(each, len(each))
+
+    def _updated(self, each: Sequence[Metrics], gradient_steps: int, failed: tuple[str, Batch] | None = None) -> Update:
+        gauges = _returned(self.gauges(), dict, "`gauges` returned a {}; return a dict")
+        return Update({**means(each), **gauges}, gradient_steps, failed)
 
     def gauges(self) -> Metrics:
         """Metrics that are read once, after an update, such as the size of a replay."""
@@ -193,11 +202,30 @@ def _checked(yielded: Any, steps: Mapping[str, Step]) -> tuple[str, Batch]:
     if not (isinstance(yielded, tuple) and len(yielded) == 2 and isinstance(yielded[0], str)):
         kind = type(yielded).__name__
         raise TypeError(f"`batches` yielded a {kind}; yield a tuple of two: the name of a step, and its batch")
-    if yielded[0] not in steps:
-        raise ValueError(f"`batches` yielded the step {yielded[0]!r}, and `steps` has {', '.join(steps)}")
-    return yielded
+    name, batch = yielded
+    if name not in steps:
+        raise ValueError(f"`batches` yielded the step {name!r}, and `steps` has {', '.join(steps)}")
+    form = type(steps[name].signature)
+    if not isinstance(batch, form):  # TensorFlow would flatten a dict by its keys, and swap fields of one shape
+        raise TypeError(f"the batch of the step {name!r} is a {type(batch).__name__}; yield a {form.__name__}")
+    return name, batch
 
 
+def as_iteration(found: Any) -> Iteration:
+    """The result of `iterate`, which a user's algorithm may override; raises TypeError if it is something else."""
+    if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], Update)):
+        raise TypeError(f"`iterate` returned a {type(found).__name__}; return an Iteration of an Update and the games")
+    return Iteration(*found)
+
+
+def _returned(value: Any, kind: type, told: str) -> Any:
+    """Check what a method returned, which a user's algorithm may override; raises TypeError if it is something else."""
+    if not isinstance(value, kind):
+        raise TypeError(told.format(type(value).__name__))
+    return value
+
+
+_GROUP = re.compile(r"(?!(meta|memory|segments|collector(-\d+)?)$)[^/]+")  # a checkpoint has the others itself
 _NEEDED = ("policy", "steps", "variables")  # attributes of an `Algorithm` that have no default
 
 
@@ -250,8 +278,21 @@ def _check_form(algorithm: Algorithm, name: str) -> None:
         if not isinstance(step, Step):
             raise UserError(f"{name}: its step {step_name!r} is a {type(step).__name__}; make it a GradientStep.")
     for group, listed in algorithm.variables.items():
+        if not (isinstance(group, str) and group.isprintable() and _GROUP.fullmatch(group)):
+            raise UserError(
+                f"{name}: its `variables` cannot have the name {group!r}: a text without a / is allowed, and not meta, "
+                "memory, segments, collector or collector-N, which a checkpoint has itself."
+            )
         if not isinstance(listed, list | tuple):
             raise UserError(f"{name}: its `variables[{group!r}]` is a {type(listed).__name__}; make it a list.")
+    needed = [] if algorithm.memory is None else [each for each in vars(Memory) if not each.startswith("_")]
+    if absent := [attribute for attribute in needed if not hasattr(algorithm.memory, attribute)]:
+        raise UserError(
+            f"{name}: its memory is a {type(algorithm.memory).__name__} without {' and '.join(absent)}; it needs all "
+            "that a2c.algorithms.algorithm.Memory has."
+        )
+    if lacking := [group for group in algorithm.networks if group not in algorithm.variables]:
+        raise UserError(f"{name}: its `networks` name {lacking[0]!r}, which its `variables` lack.")
 
 
 def _check_saved(algorithm: Algorithm, name: str) -> None:

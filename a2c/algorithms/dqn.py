@@ -110,7 +110,7 @@ class DQN(Algorithm):
         chosen = tf.gather(q_values, batch.actions[0], batch_dims=1)[None]
         targets = tap("targets", self.targets(batch, tap))
         errors = targets - chosen
-        loss = tap("total_loss", huber_loss(errors, batch.weights))
+        loss = huber_loss(errors, batch.weights)
         sizes = tf.abs(errors)
         parts = {"q_value": tf.reduce_mean(chosen), "td_error": tf.reduce_mean(sizes), "td_errors": sizes}
         return Fit(loss, parts, moments(errors), moments(targets))

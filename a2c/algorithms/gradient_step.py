@@ -24,8 +24,8 @@ class Fit(NamedTuple):
 
     loss: tf.Tensor  # scalar, to be minimised
     metrics: Metrics  # means over the batch; GradientStep adds total_loss, explained_variance, grad_norm, learning_rate
-    errors: Moments  # of returns - values
-    returns: Moments
+    errors: Moments | None = None  # of returns - values; without them there is no explained_variance
+    returns: Moments | None = None
 
 
 LossFunction = Callable[[Batch, Tap, Pool], Fit]
@@ -125,9 +125,10 @@ class GradientStep:
         """The gradients of the loss on a batch of tensors (any number of environments), and the fit."""
         with tf.GradientTape() as tape:
             fit = self.loss(batch, tap, pool)
-        if not isinstance(fit, Fit):
-            raise TypeError(f"the loss of a GradientStep has to return a Fit, not {type(fit).__name__}")
-        check_shapes("the loss of a GradientStep", 0, loss=fit.loss)
+            if not isinstance(fit, Fit):
+                raise TypeError(f"the loss of a GradientStep has to return a Fit, not {type(fit).__name__}")
+            check_shapes("the loss of a GradientStep", 0, loss=fit.loss)
+            fit = fit._replace(loss=tap("total_loss", fit.loss))
         return tap_each(tap, "gradient", self.variables, tape.gradient(fit.loss, self.variables)), fit
 
     def is_finite(self, metrics: Metrics) -> bool:
@@ -141,18 +142,17 @@ class GradientStep:
     def clipped_gradients(self, batch: Batch, tap: Tap = untapped) -> tuple[list[tf.Tensor], Metrics]:
         """The gradients of the joint batch, from one replica's slice: averaged first, then clipped by their norm."""
         gradients, fit = self.gradients(self._slice(batch), tap, self._pooled)
-        each = self.replicas.marked(tf.stack([*fit.errors, *fit.returns]))
-        count = len(gradients)
-        means = self.replicas.mean([*gradients, fit.loss, *fit.metrics.values(), each])
-        gradients, (total_loss, *metrics, each) = means[:count], means[count:]
+        told = [tf.stack([*fit.errors, *fit.returns])] if fit.errors and fit.returns else []
+        count, named = len(gradients), len(fit.metrics)
+        means = self.replicas.mean([*gradients, fit.loss, *fit.metrics.values(), *map(self.replicas.marked, told)])
+        gradients, (total_loss, *rest) = means[:count], means[count:]
         clipped, grad_norm = tf.clip_by_global_norm(gradients, self.max_grad_norm)
         grad_norm = tap("grad_norm", grad_norm)
         clipped = tap_each(tap, "clipped_gradient", self.variables, clipped)
-        errors, returns = pooled(Moments(each[:, 0], each[:, 1])), pooled(Moments(each[:, 2], each[:, 3]))
         return clipped, {
             "total_loss": total_loss,
-            **dict(zip(fit.metrics, metrics, strict=True)),
-            "explained_variance": explained_variance(errors, returns),
+            **dict(zip(fit.metrics, rest[:named], strict=True)),
+            **({"explained_variance": _explained(rest[-1])} if told else {}),
             "grad_norm": grad_norm,
             "learning_rate": tf.convert_to_tensor(self.optimizer.learning_rate),
         }
@@ -164,6 +164,11 @@ class GradientStep:
     def _pooled(self, own: Moments) -> Moments:
         (each,) = self.replicas.mean([self.replicas.marked(tf.stack(own))])
         return pooled(Moments(each[:, 0], each[:, 1]))
+
+
+def _explained(each: tf.Tensor) -> tf.Tensor:
+    """The explained variance of the joint batch, from the moments [replicas, 4] of errors and returns."""
+    return explained_variance(pooled(Moments(each[:, 0], each[:, 1])), pooled(Moments(each[:, 2], each[:, 3])))
 
 
 def _is_finite(metrics: Metrics) -> tf.Tensor:

@@ -134,8 +134,8 @@ class NaturalGradientStep:
 
     def _forward(self, weights: tf.Tensor, observations: tf.Tensor) -> tf.Tensor:
         """Logits [N, A] for observations [N, *obs]."""
-        values = unflat(weights, self.variables)
-        return by_parts(lambda part: self.network.stateless_call(values, [], part)[0], observations, self.parts)
+        values, fixed = unflat(weights, self.variables), self.network.non_trainable_variables
+        return by_parts(lambda part: self.network.stateless_call(values, fixed, part)[0], observations, self.parts)
 
     def _assign(self, weights: tf.Tensor) -> None:
         for variable, value in zip(self.variables, unflat(weights, self.variables), strict=True):

@@ -162,7 +162,7 @@ class PPO(Algorithm):
             "entropy": tap("entropy", entropy(logits)),
         }
         loss = parts["policy_loss"] + self.config.value_loss_coef * parts["value_loss"]
-        loss = tap("total_loss", loss - tf.convert_to_tensor(self.entropy_coef) * parts["entropy"])
+        loss -= tf.convert_to_tensor(self.entropy_coef) * parts["entropy"]
         parts |= {"approx_kl": approximate_kl(log_probs, batch.log_probs), "clip_fraction": clip_fraction}
         return Fit(loss, parts, moments(batch.returns - values), moments(batch.returns))
 

@@ -57,6 +57,7 @@ class SAC(Algorithm):
 
     policy: ActorCriticPolicy
     memory: Replay
+    networks = ("critics", "targets")
 
     def __init__(self, config: Config, space: Any, num_actions: int, replicas: Replicas = ALONE) -> None:
         section = self.config = cast(SACSection, config.algorithm)
@@ -93,8 +94,8 @@ class SAC(Algorithm):
         self.traced = (self._follow,)
         self.variables = {
             "model": policy.model.variables,
-            "critics": learned["critics"],
-            "targets": [variable for target in self.targets for variable in target.trainable_variables],
+            "critics": [variable for critic in self.critics for variable in critic.variables],
+            "targets": [variable for target in self.targets for variable in target.variables],
             "temperature": [self.log_temperature],
             **{f"{name} optimizer": each.variables for name, each in zip(losses, optimizers, strict=True)},
         }
@@ -121,10 +122,16 @@ class SAC(Algorithm):
         return tf.exp(tf.convert_to_tensor(self.log_temperature))
 
     def _follow_critics(self) -> tf.Tensor:
-        """Move the targets towards the critics by Polyak averaging; returns nothing of use."""
+        """Move the targets towards the critics by Polyak averaging; returns nothing of use.
+
+        What is not trained, such as the statistics of a user's layers, is copied.
+        """
         for critic, target in zip(self.critics, self.targets, strict=True):
-            for variable, follower in zip(critic.trainable_variables, target.trainable_variables, strict=True):
-                follower.assign_add(self.config.polyak * (tf.convert_to_tensor(variable) - follower))
+            for variable, follower in zip(critic.variables, target.variables, strict=True):
+                if variable.trainable:
+                    follower.assign_add(self.config.polyak * (tf.convert_to_tensor(variable) - follower))
+                else:
+                    follower.assign(variable)
         return tf.constant(0)
 
     def _critic_loss(self, batch: Transitions, tap: Tap, pool: Pool) -> Fit:
@@ -148,13 +155,13 @@ class SAC(Algorithm):
         soft = tap("soft_values", soft_values(tap("logits", logits), smaller, self._temperature()))
         policy_loss, fit = -tf.reduce_mean(soft), value_loss(tap("values", values)[None], soft[None])
         parts = {"policy_loss": policy_loss, "value_loss": fit, "entropy": entropy(logits[None])}
-        loss = tap("total_loss", policy_loss + self.config.value_loss_coef * fit)
+        loss = policy_loss + self.config.value_loss_coef * fit
         return Fit(loss, parts, moments(soft - values), moments(soft))
 
     def _temperature_loss(self, batch: TemperatureBatch, tap: Tap, pool: Pool) -> Fit:
         excess = batch.entropies - self.target_entropy
         loss = tap("temperature_loss", tf.reduce_mean(self._temperature() * excess))
-        return Fit(loss, {}, moments(excess), moments(excess))
+        return Fit(loss, {})
 
     def _smaller(self, models: list[keras.Model], observations: tf.Tensor) -> tf.Tensor:
         """The smaller Q of two networks, [N, A]."""

@@ -41,7 +41,8 @@ def load_config(
 
     Args:
         config: a preset's name or a YAML file. Default: the game's own preset for the algorithm if there is one, else
-            the algorithm's own; for the default algorithm `a2c` on Atari games, `vector` for what is neither game nor toy.
+            the algorithm's own; for the default algorithm `a2c` on Atari games, `vector` for what is neither game nor
+            toy.
         env_id: the environment; wins over the file's.
         overrides: dotted keys to values, from flags; None values are ignored.
         assignments: `section.key=value` texts; they win over everything else.

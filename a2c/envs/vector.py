@@ -31,7 +31,7 @@ _STATE = {
 }
 
 _LAST_NUMBER = 2**62  # of an episode, far below the limit of int64
-_LARGEST_LOG = 2**30  # actions, as rows of all environments
+_LARGEST_LOG = 2**29  # actions, as rows of all environments, of which two copies are made
 
 
 class EnvCrashError(CrashError):

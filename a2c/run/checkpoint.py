@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 import time
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -23,7 +24,7 @@ import numpy as np
 
 from a2c.algorithms.algorithm import Algorithm, build_policy
 from a2c.algorithms.policy import Policy
-from a2c.config import Config, CrashError, UserError, bring_up_to_date, build_config, cut, dump_config
+from a2c.config import Config, CrashError, UserError, bring_up_to_date, build_config, cut, dump_config, shown
 from a2c.data.collector import RolloutCollector
 from a2c.execution.machine import versions
 from a2c.execution.replicas import ALONE, Replicas, from_text, to_text
@@ -108,7 +109,8 @@ class Checkpoints:
         self.counters = counters
         self.replicas = replicas
         self.init_from: str | None = None  # whose weights the run started with, if not its own
-        self.segments = Segments(run_dir, algorithm.memory) if algorithm.memory is not None else None
+        own = config.algorithm.name if is_extension(config.algorithm.name) else None
+        self.segments = None if algorithm.memory is None else Segments(run_dir, algorithm.memory, own)
         self._saved_at = time.monotonic()  # not affected by changes of the system clock
 
     def due_by_time(self) -> bool:
@@ -149,7 +151,7 @@ class Checkpoints:
         path = self._path()
         if self.segments is not None:
             learned |= {f"segments/{key}": array for key, array in self.segments.save(path.name).items()}
-            learned |= {f"memory/{key}": array for key, array in self.segments.memory.state().items()}
+            learned |= {f"memory/{key}": array for key, array in self.segments.state().items()}
         arrays = {
             "meta": from_text(json.dumps(meta)),
             **learned,
@@ -178,25 +180,35 @@ class Checkpoints:
                 )
         return each
 
-    def start_from(self, saved: Saved) -> None:
+    def start_from(self, saved: Saved) -> list[str]:
         """Give a new run the weights of another run's network; optimizer, counters and all else stay fresh.
+
+        The further `networks` of an algorithm are taken if the other run is of the same and has them (a bundle has
+        not).
+
+        Returns:
+            Those that are not taken.
 
         Raises:
             UserError: if they do not fit this run's network, or are not finite.
         """
         network, arrays = self.algorithm.variables["model"], saved.group("model")
         here, there = ([tuple(each.shape) for each in group] for group in (network, arrays.values()))
-        if here != there:
-            first, (own, other) = next((i, pair) for i, pair in enumerate(zip_longest(here, there)) if len({*pair}) > 1)
+        if differing := _first_other(here, there):
+            first, own, other = differing
             raise UserError(
                 f"The network of {saved.path} ({saved.config.algorithm.name}, {saved.config.env.id}) is another than "
                 f"this run's: its array {first} is {other or 'absent'}, not {own or 'absent'}; give the same --env, "
                 "--algorithm, model.* and env.* settings, as with --config and its config.yaml, or leave "
                 "--init-from out."
             )
-        _assign(network, saved, "model")
-        _check_finite(saved, "model")
+        same = saved.config.algorithm.name == self.config.algorithm.name
+        taken = [group for group in self.algorithm.networks if same and saved.group(group)]
+        for group in ("model", *taken):
+            _assign(self.algorithm.variables[group], saved, group)
+        _check_finite(saved, "model", *taken)
         self.init_from = f"{cut(str(saved.path))}, {saved.env_steps:,} steps, weights {_digest(arrays).hex()[:16]}"
+        return [group for group in self.algorithm.networks if group not in taken]
 
     def restore(self, saved: Saved) -> int:
         """Resume exactly from `saved`; later checkpoints, which must be damaged, are renamed.
@@ -207,6 +219,7 @@ class Checkpoints:
         Raises:
             UserError: if the file does not fit this model, optimizer or environment.
         """
+        self._check_groups(saved)
         for name, variables in self.algorithm.variables.items():
             _assign(variables, saved, name)
         # a variable of a user's algorithm may be infinite on purpose
@@ -218,13 +231,23 @@ class Checkpoints:
         try:
             lost = self.collector.restore(saved.group(_group(self.replicas.index)))
             if self.segments is not None and not lost:  # else its last row would run on into another game
-                self.segments.memory.restore(saved.group("memory"))
+                self.segments.restore_state(saved.group("memory"))
                 self.segments.restore(saved.group("segments"))
         except (KeyError, ValueError, TypeError, OverflowError, IndexError) as error:
             raise UserError(f"{saved.path} is not a whole checkpoint: {error!r}.") from None
         if self.replicas.is_chief:
             self._clean(keep_memory=lost > 0)  # until the next checkpoint, the one that was read still needs it
         return lost
+
+    def _check_groups(self, saved: Saved) -> None:
+        """Raise UserError if a checkpoint holds what the algorithm no longer has: a resumed run would lose it."""
+        of_the_run = re.compile(r"collector(-\d+)?" if self.segments is None else r"collector(-\d+)?|memory|segments")
+        for group in dict.fromkeys(key.partition("/")[0] for key in saved.arrays):
+            if group not in self.algorithm.variables and not of_the_run.fullmatch(group):
+                raise UserError(
+                    f"{saved.path} does not fit: it has {shown(group)}, which {self.config.algorithm.name} here does "
+                    "not save, so that the run would lose it; put it back, or start a new run."
+                )
 
     def keep_settings(self, saved: Saved) -> None:
         """Write the checkpoint that was restored again, with this session's settings; `best.npz` keeps the old ones.
@@ -268,8 +291,7 @@ def check_network(saved: Saved, observation_space: Any, num_actions: int) -> Non
     if is_extension(saved.config.algorithm.name):
         return
     wanted = weight_shapes(saved.config.model, observation_space, saved.config.algorithm.outputs(num_actions))
-    if wanted != [array.shape for array in saved.group("model").values()]:
-        raise _misfit(saved, "model", len(wanted))
+    _check_fit(saved, "model", list(map(str, wanted)), [str(array.shape) for array in saved.group("model").values()])
 
 
 def restored_policy(saved: Saved, config: Config, observation_space: Any, num_actions: int) -> Policy:
@@ -392,15 +414,29 @@ def learned_arrays(algorithm: Algorithm) -> dict[str, np.ndarray]:
 
 def _assign(variables: Sequence[Any], saved: Saved, prefix: str) -> None:
     arrays = list(saved.group(prefix).values())
-    wanted = [(tuple(v.shape), np.dtype(v.dtype)) for v in variables]
-    if wanted != [(a.shape, a.dtype) for a in arrays]:
-        raise _misfit(saved, prefix, len(variables))
+    _check_fit(saved, prefix, [_kind(v) for v in variables], [_kind(a) for a in arrays])
     for variable, array in zip(variables, arrays, strict=True):
         variable.assign(array)
 
 
-def _misfit(saved: Saved, prefix: str, wanted: int) -> UserError:
-    return UserError(
-        f"{saved.path} does not fit: its {prefix} has {len(saved.group(prefix))} arrays of other shapes or types than "
-        f"the {wanted} of its configuration here."
-    )
+def _kind(array: Any) -> str:
+    """The dtype and shape of an array or a variable."""
+    return f"{np.dtype(array.dtype).name} {tuple(array.shape)}"
+
+
+def _check_fit(saved: Saved, prefix: str, wanted: Sequence[str], found: Sequence[str]) -> None:
+    """Check that a group has arrays of the kinds that are wanted; raises UserError, which names the first other one."""
+    if not found and wanted:
+        raise UserError(f"{saved.path} does not fit: it has no {prefix!r}, and its configuration here has.")
+    if other := _first_other(found, wanted):
+        place, there, here = other
+        raise UserError(
+            f"{saved.path} does not fit: its {prefix} has {there or 'nothing'} as array {place}, and its configuration "
+            f"here has {here or 'nothing'} there."
+        )
+
+
+def _first_other(first: Sequence[Any], second: Sequence[Any]) -> tuple[int, Any, Any] | None:
+    """Where two lists first differ, and what they have there; None stands for nothing beyond the end of the shorter."""
+    pairs = enumerate(zip_longest(first, second))
+    return next(((place, one, other) for place, (one, other) in pairs if one != other), None)

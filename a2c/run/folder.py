@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -152,6 +152,15 @@ def tell_of_other_inputs(saved: Saved, config: Config, warn: Callable[[str], Non
         warn(
             f"The network of {saved.path} was trained by {before.name} and gives {before.HEAD}; {now.name} takes them "
             f"for {now.HEAD}, so little of what it has learned is of use."
+        )
+
+
+def tell_of_fresh_networks(saved: Saved, config: Config, fresh: Sequence[str], warn: Callable[[str], None]) -> None:
+    """Warn if a run starts with the policy of another checkpoint, and with fresh weights of other networks."""
+    if fresh:
+        warn(
+            f"{saved.path}, of {saved.config.algorithm.name}, has no {' and no '.join(fresh)} for "
+            f"{config.algorithm.name}: only the network of the policy is taken, and the others start fresh."
         )
 
 

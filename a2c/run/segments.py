@@ -10,14 +10,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from a2c.algorithms.algorithm import Memory
 from a2c.config import UserError
 from a2c.execution.replicas import from_text, to_text
+from a2c.extensions import as_user_error
 from a2c.reading import is_regular
 from a2c.run.archive import DamagedError, read_archive, seal_of, write_archive
 from a2c.run.files import make_folders, remove
@@ -47,13 +49,20 @@ def segment_files(run_dir: Path) -> list[Path]:
 
 
 class Segments:
-    """Saves and restores the rows of one memory, in the folder `memory` of a run."""
+    """Saves and restores one memory: its rows in the folder `memory` of a run, its state in the checkpoints.
 
-    def __init__(self, run_dir: Path, memory: Memory) -> None:
+    Args:
+        run_dir: of the run.
+        memory: of its algorithm.
+        own: the name of the algorithm if it is a user's own: then what the memory raises is a UserError.
+    """
+
+    def __init__(self, run_dir: Path, memory: Memory, own: str | None = None) -> None:
         self.run_dir = run_dir
         self.folder = run_dir / FOLDER
         self.memory = memory
         self.saved: list[Segment] = []
+        self._own = own
         self._needed: dict[str, int] = {}  # the first row that a checkpoint needs, by its file's name
 
     def save(self, checkpoint: str) -> dict[str, np.ndarray]:
@@ -65,20 +74,35 @@ class Segments:
         Raises:
             OSError: if they cannot be written.
         """
-        needed, total = self.memory.first, self.memory.total
+        with self._users_code("saved"):
+            needed, total, row_bytes = self.memory.first, self.memory.total, self.memory.row_bytes
         done = self.saved[-1].end if self.saved else 0
         make_folders(self.folder, below=self.run_dir)
-        length = max(1, LARGEST_SEGMENT // self.memory.row_bytes)
+        length = max(1, LARGEST_SEGMENT // max(1, row_bytes))
         for first in range(max(done, needed), total, length):
             end = min(first + length, total)
             path = self.folder / Segment(first, end, "").name
-            write_archive(path, self.memory.read(first, end), below=self.run_dir)
+            with self._users_code("saved"):
+                rows = _numbers("read", self.memory.read(first, end))
+                if all(array.shape[:1] != (end - first,) for array in rows.values()):
+                    raise ValueError(f"no array that `read` returned has {end - first} rows, from {first} to {end}")
+            write_archive(path, rows, below=self.run_dir)
             self.saved.append(Segment(first, end, seal_of(path)))
         self._needed[checkpoint] = needed
         listed = [segment for segment in self.saved if segment.end > needed]
-        rows = np.array([(each.first, each.end) for each in listed], np.int64).reshape(-1, 2)
+        ends = np.array([(each.first, each.end) for each in listed], np.int64).reshape(-1, 2)
         seals = np.frombuffer(bytes.fromhex("".join(each.seal for each in listed)), np.uint8).reshape(-1, 32)
-        return {"rows": rows, "seals": seals, "needed": from_text(json.dumps(self._needed))}
+        return {"rows": ends, "seals": seals, "needed": from_text(json.dumps(self._needed))}
+
+    def state(self) -> dict[str, np.ndarray]:
+        """The memory's state, which a checkpoint holds."""
+        with self._users_code("saved"):
+            return _numbers("state", self.memory.state())
+
+    def restore_state(self, saved: Mapping[str, np.ndarray]) -> None:
+        """Take back what `state` returned; raises whatever the memory raises if it does not fit."""
+        with self._users_code("restored"):
+            self.memory.restore(saved)
 
     def restore(self, saved: Mapping[str, np.ndarray]) -> None:
         """Read the rows of a checkpoint into the memory, whose state is restored already; remove what it does not need.
@@ -122,7 +146,8 @@ class Segments:
         arrays = read_archive(path)
         if segment.first != at or not segment.end > at or seal_of(path) != segment.seal:
             raise DamagedError(f"{path.name} is not the file that the checkpoint names")
-        self.memory.write(segment.first, segment.end, arrays)
+        with self._users_code("restored"):
+            self.memory.write(segment.first, segment.end, arrays)
 
     def clean(self, checkpoints: Iterable[str]) -> None:
         """Remove the files that none of the kept checkpoints needs, and those that killed sessions left."""
@@ -134,6 +159,9 @@ class Segments:
             if name not in kept:
                 remove(self.folder / name, below=self.run_dir)
 
+    def _users_code(self, done: str) -> AbstractContextManager[None]:
+        return as_user_error(f"{self._own}: its memory cannot be {done}") if self._own else nullcontext()
+
     def _names(self) -> list[str]:
         """The files of the folder that are named like segments, or like what a kill leaves of one."""
         named = sorted(self.folder.glob("*rows-*.npz*"))
@@ -142,3 +170,13 @@ class Segments:
             for file in named
             if _SEGMENT.fullmatch(file.name.removeprefix(".").removesuffix(".tmp")) and is_regular(file, links=False)
         ]
+
+
+def _numbers(method: str, found: Any) -> dict[str, np.ndarray]:
+    """What a memory returned, as arrays; raises TypeError if it is no mapping of arrays of numbers."""
+    if not isinstance(found, Mapping):
+        raise TypeError(f"`{method}` returned a {type(found).__name__}; return a dict of arrays")
+    arrays = {name: np.asarray(array) for name, array in found.items()}
+    if odd := [name for name, array in arrays.items() if array.dtype.kind not in "biuf"]:
+        raise TypeError(f"`{method}` returned {odd[0]!r} as {arrays[odd[0]].dtype}; return arrays of numbers")
+    return arrays

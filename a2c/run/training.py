@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from a2c.algorithms.algorithm import Algorithm, Update, build_algorithm
+from a2c.algorithms.algorithm import Algorithm, Update, as_iteration, build_algorithm
 from a2c.algorithms.sections import section_named
-from a2c.config import Config, UserError, build_config, dump_config
+from a2c.config import Config, UserError, build_config, dump_config, shown
 from a2c.data.collector import RolloutCollector, build_collector
 from a2c.envs import VecEnvGroups, is_native, make_env_groups
 from a2c.evaluation.evaluate import EvalResult
@@ -34,6 +34,7 @@ from a2c.run.folder import (
     saving,
     starting_point,
     tell_of_another_machine,
+    tell_of_fresh_networks,
     tell_of_other_inputs,
     write_config,
 )
@@ -81,7 +82,7 @@ def train(
         config: everything that decides the run; with `resume` that of the run, except the FREE_KEYS of `run.folder`.
         run_dir: the run's folder; a new one, or with `resume` one that holds a checkpoint.
         resume: continue from the latest undamaged checkpoint of `run_dir`, with the same bits as if never stopped.
-        init_from: a run or checkpoint whose network's weights a new run starts with; all else is fresh.
+        init_from: a run or checkpoint whose network's weights a new run starts with, see `Checkpoints.start_from`.
         callbacks: told of the run's progress; they may stop or save it, see `run.callbacks`.
         algorithm: your own class, instead of the one that `config` names; the settings that both have are kept.
         model: your own function that builds the network, with the arguments of `build_model` except its first.
@@ -187,7 +188,7 @@ class Run:
 
     def learn(self) -> Update:
         """One round: collect, update, count."""
-        update, episodes = self.algorithm.iterate(self.collector, self.counters.updates)
+        update, episodes = as_iteration(self.algorithm.iterate(self.collector, self.counters.updates))
         self.tracing.result()  # raises what it raised
         self.counters.advance(self.config.env_steps_per_update, self.envs.frames_per_step, update.gradient_steps)
         self.games.add(episodes)
@@ -207,8 +208,14 @@ class Run:
         self.stop.watch(self.view.show, self.record, self.counters)
 
     def check_reported(self, update: Update) -> None:
-        """Raise UserError if an update lacks one of its algorithm's METRICS; one without gradient steps may."""
+        """Raise UserError if one of its algorithm's METRICS is no number, or lacks; without gradient steps it may."""
         names = [metric.name for metric in self.config.algorithm.METRICS]
+        if odd := [n for n in names if n in update.metrics and not _is_number(update.metrics[n])]:
+            value = shown(update.metrics[odd[0]])
+            raise UserError(
+                f"{self.config.algorithm.name}: its updates report {odd[0]!r} as {value}, and a metric has to be a "
+                "number; report a mean."
+            )
         if update.gradient_steps and not update.failed and (missing := [n for n in names if n not in update.metrics]):
             raise UserError(
                 f"{self.config.algorithm.name}: its updates report no scalar {missing[0]!r}, which the METRICS of its "
@@ -236,9 +243,10 @@ class Run:
         if saved is None:
             if init_from is not None:
                 first = starting_point(Path(init_from), self.replicas, warn)
-                self.checkpoints.start_from(first)
+                fresh = self.checkpoints.start_from(first)
                 if self.replicas.is_chief:
                     tell_of_other_inputs(first, self.config, warn)
+                    tell_of_fresh_networks(first, self.config, fresh, warn)
             open_folder(self.run_dir, self.replicas, lock)
         elif lost := self.checkpoints.restore(saved):
             forgets = ", with an empty replay" if self.algorithm.memory is not None else ""
@@ -362,6 +370,14 @@ def _with_own(config: Config, algorithm: type[Algorithm] | None, model: Callable
     if model is not None:
         values["model"]["name"] = register(model)
     return build_config(values, where="train")
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return np.ndim(value) == 0
 
 
 def weights_of(model: Any) -> dict[str, np.ndarray]:

@@ -9,9 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 
+from a2c import extensions
 from a2c.algorithms.algorithm import Algorithm, build_algorithm
 from a2c.algorithms.sections import DEFAULT, SECTIONS
 from a2c.config import Config, UserError, build_config, load_config
@@ -91,6 +93,28 @@ def test_eager_execution_gives_the_bits_of_graphs(name):
         variables = [v.numpy().tobytes() for group in algorithm.variables.values() for v in group]
         found.append((variables, [{key: float(x) for key, x in update.metrics.items()} for update in updates]))
     assert found[0] == found[1]
+
+
+def with_statistics(space: Any, num_actions: int, *, seed: int, dtype: str) -> keras.Model:
+    """A network with variables that are not trained."""
+    observations = keras.Input(space.shape)
+    x = keras.layers.BatchNormalization(moving_mean_initializer="ones")(keras.layers.Dense(8)(observations))
+    y = keras.layers.BatchNormalization()(keras.layers.Dense(8)(observations))
+    values = keras.layers.Reshape(())(keras.layers.Dense(1)(y))
+    return keras.Model(observations, (keras.layers.Dense(num_actions)(x), values))
+
+
+@pytest.mark.parametrize("name", quick(ALGORITHMS, ["sac", "trpo"]))
+def test_a_network_of_ones_own_may_have_variables_that_are_not_trained(name, tmp_path):
+    own = {
+        "model": {"name": extensions.register(with_statistics), "separate_value": SECTIONS[name].SEPARATE_VALUE},
+        "runtime": {"mode": "eager", "numerics": "fast"},
+        "checkpoint": {"keep": 9},
+    }
+    train(config(name, updates=2, **own), tmp_path / "run")
+    assert train(config(name, updates=3, **own), tmp_path / "run", resume=True).counters.gradient_steps > 0
+    saved = find_checkpoint(tmp_path / "run").group("model")
+    assert {float(saved[key].mean()) for key in saved if "moving_mean" in key} == {0.0, 1.0}
 
 
 @pytest.mark.parametrize("name", quick(EXACT, ["ppo"]))  # whole runs of a2c have tests of their own

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -111,6 +112,18 @@ def test_every_optimizer_and_network_is_saved_by_name():
     saved = {id(v) for group in algorithm.variables.values() for v in group}
     learned = [v for step in algorithm.steps.values() for v in (*step.variables, *step.optimizer.variables)]
     assert {id(v) for v in learned} <= saved
+
+
+def test_targets_copy_what_is_not_trained():
+    def model(mean: str) -> keras.Model:
+        statistics = keras.layers.BatchNormalization(moving_mean_initializer=mean, beta_initializer=mean)
+        return keras.Sequential([keras.Input((2,)), statistics])
+
+    algorithm = sac()
+    algorithm.critics, algorithm.targets = [model("ones")], [model("zeros")]
+    algorithm._follow_critics()
+    found = {variable.name: variable.numpy()[0] for variable in algorithm.targets[0].variables}
+    assert (found["beta"], found["moving_mean"]) == (np.float32(FAST["polyak"]), 1.0)
 
 
 def test_soft_values_by_hand():
