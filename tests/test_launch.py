@@ -14,7 +14,7 @@ import pytest
 from conftest import assert_one_sentence, heed_sigint
 
 from a2c.execution.launch import launch
-from a2c.execution.signals import StopSignal
+from a2c.execution.signals import StopSignal, noted
 
 PATIENCE = 30.0
 cores = sorted(os.sched_getaffinity(0))
@@ -313,3 +313,13 @@ def test_the_command_runs_in_every_worker_with_all_its_options(tmp_path):
 )
 def test_a_mistake_is_one_sentence(tmp_path, run_cli, arguments, said):
     assert_one_sentence(run_cli("launch", *arguments, cwd=tmp_path), 2, said)
+
+
+def test_a_signal_after_one_that_was_passed_on_is_not_a_second_one():
+    """Both may be of one request, in any order."""
+    with noted(signal.SIGTERM) as came:
+        seen = []
+        for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGUSR1, signal.SIGTERM):
+            os.kill(os.getpid(), number)
+            seen.append(list(came))
+    assert seen == [[signal.SIGUSR1], [signal.SIGTERM], [signal.SIGTERM], [signal.SIGTERM, signal.SIGTERM]]

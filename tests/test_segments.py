@@ -193,8 +193,8 @@ def test_rows_too_many_for_the_memory_are_told_as_such(tmp_path, saved):
         restored(tmp_path, saved)
 
 
-def test_a_full_file_may_be_compressed_on_the_disk(tmp_path):
-    """It may be as large as two of them, since a last observation can be added, before it must not be sparse."""
+def test_a_full_file_may_look_sparse_on_a_disk_that_compresses():
+    """Each row may have a last observation besides its own."""
     assert 2 * LARGEST_SEGMENT <= LARGEST_WITH_HOLES
 
 

@@ -280,8 +280,8 @@ def _check_form(algorithm: Algorithm, name: str) -> None:
     for group, listed in algorithm.variables.items():
         if not (isinstance(group, str) and group.isprintable() and _GROUP.fullmatch(group)):
             raise UserError(
-                f"{name}: its `variables` cannot have the name {group!r}: a text without a / is allowed, and not meta, "
-                "memory, segments, collector or collector-N, which a checkpoint has itself."
+                f"{name}: its `variables` cannot have the name {group!r}: a printable text without a / is allowed, and "
+                "not meta, memory, segments, collector or collector-N, which a checkpoint has itself."
             )
         if not isinstance(listed, list | tuple):
             raise UserError(f"{name}: its `variables[{group!r}]` is a {type(listed).__name__}; make it a list.")

@@ -156,6 +156,8 @@ def _run(
                 make_folders(job.log.parent)
                 running.append((job, place.start(job)))
             time.sleep(POLL_SECONDS)
+            if asked:  # then a job that has ended may have been asked too
+                break
             for job, process in list(running):
                 if (code := process.poll()) is not None:
                     running.remove((job, process))

@@ -24,6 +24,7 @@ class Request:
     config: str | None = None
     overrides: Mapping[str, Any] = field(default_factory=dict)
     assignments: tuple[str, ...] = ()
+    wrappers: tuple[str, ...] = ()  # added to those of each configuration
     seeds: int = MIN_SEEDS
     threshold: float | None = None
     updates: int = 50  # of the lock-step parts
@@ -40,4 +41,5 @@ class Request:
         """A configuration with everything that only costs time switched off; `also` are more dotted keys."""
         values = {**self.overrides, **(also or {}), **FORCED}
         config = self.config if config is None else config
-        return load_config(config=config, env_id=env, overrides=values, assignments=self.assignments, tell=self.tell)[0]
+        given = {"overrides": values, "assignments": self.assignments, "wrappers": self.wrappers}
+        return load_config(config=config, env_id=env, **given, tell=self.tell)[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -134,10 +135,11 @@ def _range(key: str, given: dict[str, Any], kind: type[AlgorithmSection]) -> Ran
         raise UserError(f"{key}: log={shown(log)} is not allowed: it should be true or false.")
     if log and (low <= 0 or step is not None):
         raise UserError(f"{key}: log=true needs a low above 0 and no step; leave log out, or change them.")
-    return Range(low, high, log, None if step is None else _step(key, step, high - low, whole=whole), whole)
+    return Range(low, high, log, None if step is None else _step(key, step, low, high, whole=whole), whole)
 
 
-def _step(key: str, given: Any, width: float, *, whole: bool) -> float:
+def _step(key: str, given: Any, low: float, high: float, *, whole: bool) -> float:
+    width = high - low
     least = -(-width // MOST_STEPS) if whole else width / MOST_STEPS
     form: Any = Annotated[int if whole else float, Field(ge=least, le=width), NUMBER]
     adapter: TypeAdapter[float] = TypeAdapter(form)
@@ -149,7 +151,7 @@ def _step(key: str, given: Any, width: float, *, whole: bool) -> float:
             f"{key}: step={shown(given)} is not allowed: it should be {kind_of} up to high - low, and at least "
             f"{least:g}."
         ) from None
-    if abs(width / step - round(width / step)) > 1e-9 * MOST_STEPS:
+    if (Decimal(str(high)) - Decimal(str(low))) % Decimal(str(step)):  # as Optuna counts
         raise UserError(f"{key}: steps of {step:g} from low do not reach high; change one of the three.")
     return step
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from a2c.algorithms.sections import SECTIONS
 from a2c.config.sources import read_source
-from a2c.extensions import is_extension
+from a2c.extensions import is_extension, wrapper_names
 
 RUNS, ALGORITHMS, CONFIGURATIONS = (f"a comparison of {what}" for what in ("runs", "algorithms", "configurations"))
 
@@ -25,14 +25,17 @@ def is_algorithm(target: str) -> bool:
     return (target in SECTIONS or is_extension(target)) and not Path(target).is_file()
 
 
-def algorithm_of(target: str) -> Any:
-    """The algorithm that a preset or a file names; None if it names none.
+def named_in(target: str) -> list[Any]:
+    """The algorithm, the network and the wrappers that a preset or a file names.
 
     Raises:
         UserError: if there is none of that name, or it cannot be read.
     """
-    section = read_source(target, None, None)[1].get("algorithm")
-    return section.get("name") if isinstance(section, dict) else None
+    values = read_source(target, None, None)[1]
+    algorithm, model, env = (
+        section if isinstance(section := values.get(name), dict) else {} for name in ("algorithm", "model", "env")
+    )
+    return [algorithm.get("name"), model.get("name"), *wrapper_names(env.get("wrappers"))]
 
 
 def _names_folder(target: str) -> bool:

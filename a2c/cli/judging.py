@@ -14,7 +14,7 @@ import typer
 from rich.table import Table
 
 from a2c.analysis.ray_jobs import place_of
-from a2c.analysis.targets import ALGORITHMS, CONFIGURATIONS, RUNS, algorithm_of, is_algorithm, kind_of
+from a2c.analysis.targets import ALGORITHMS, CONFIGURATIONS, RUNS, is_algorithm, kind_of, named_in
 from a2c.cli.console import cell, continuing, out, print_table, progress_view, say, warn, wide
 from a2c.cli.options import (
     AlgorithmOption,
@@ -143,8 +143,8 @@ def compare(
     env: Envs = None,
     config: ConfigOption = None,
     algorithm: AlgorithmOption = None,
-    model: TrustedModel = None,
-    wrapper: TrustedWrappers = None,
+    model: ModelOption = None,
+    wrapper: WrapperOption = None,
     steps: Steps = None,
     seeds: Annotated[int, typer.Option(min=1, max=1000, help="Paired seeds, from that of the configuration on.")] = 8,
     threshold: Threshold = None,
@@ -160,11 +160,13 @@ def compare(
     kind = _one_kind(eager, vary, loop, question, targets)
     parts = [part.value for part in only or ComparisonPart]
     used = _USED[kind] - (_unused_by(parts) if kind == "--eager" else set())
-    if algorithm is not None and is_extension(algorithm) and only_trusts(algorithm, kind, targets or ()):
-        trust_named(algorithm)
-        algorithm, used = None, used | {"algorithm"}
+    named = {"algorithm": [algorithm], "model": [model], "wrapper": wrapper or []}
+    for option, names in named.items():
+        if trusted := [name for name in names if is_extension(name) and only_trusts(name, kind, targets or ())]:
+            trust_named(*trusted)
+            named[option] = [name for name in names if name not in trusted]
+            used |= {option}
     _check_options(context, " --only ".join([kind, *(only or [])] if kind == "--eager" else [kind]), used)
-    trust_named(model, *(wrapper or ()))
     for env_id in env or ():
         check_env(env_id)
     comparing, report = fast("a2c.analysis.compare"), fast("a2c.analysis.report")
@@ -172,8 +174,10 @@ def compare(
         request = fast("a2c.analysis.request").Request(
             envs=tuple(dict.fromkeys(env or ())),
             config=config,
-            overrides={"algorithm.name": algorithm, "total_env_steps": steps},
+            overrides={f"{section}.name": next(iter(named[section]), None) for section in ("algorithm", "model")}
+            | {"total_env_steps": steps},
             assignments=tuple(set_ or ()),
+            wrappers=tuple(named["wrapper"]),
             seeds=seeds,
             threshold=threshold,
             updates=updates,
@@ -205,9 +209,9 @@ def _unused_by(parts: Sequence[str]) -> set[str]:
     return {"updates"} if set(parts) == {"convergence"} else set()
 
 
-def only_trusts(algorithm: str, kind: str, targets: Sequence[str]) -> bool:
-    """Whether the user's algorithm only allows the code that a file or a run names; what names another keeps it."""
-    return kind == RUNS or any(algorithm == (each if is_algorithm(each) else algorithm_of(each)) for each in targets)
+def only_trusts(code: str, kind: str, targets: Sequence[str]) -> bool:
+    """Whether an option only allows the code that a file or a run names; what names another keeps it."""
+    return kind == RUNS or any(code in ([each] if is_algorithm(each) else named_in(each)) for each in targets)
 
 
 def bench(

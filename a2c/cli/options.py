@@ -105,7 +105,8 @@ StopAt = Annotated[
 InitFrom = Annotated[
     Path | None,
     typer.Option(
-        metavar="RUN|FILE", help="Start with the network of another run, checkpoint or bundle; all else is fresh."
+        metavar="RUN|FILE",
+        help="Start with the weights of another run, checkpoint or bundle; counters and optimizer are fresh.",
     ),
 ]
 OnNan = Annotated[

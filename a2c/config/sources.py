@@ -107,7 +107,7 @@ def read_config_file(path: Path) -> dict[str, Any]:
 
 
 def read_run_config(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """The values of a run's config.yaml, and the versions and the commit that made the run, if it names them.
+    """The values of a run's config.yaml, and its provenance: versions, commit, and whose weights it started with.
 
     Raises:
         UserError: as for `read_config_file`.
@@ -128,8 +128,9 @@ def recipe(settings: Mapping[str, Any], provenance: Mapping[str, str]) -> dict[s
         settings: all of a run, by dotted keys.
         provenance: of its config.yaml.
     """
-    settings = {key: value for key, value in settings.items() if key != "seed" and not key.startswith(SIDE_KEYS)}
-    return {**settings, "init_from": cut(provenance.get("init_from", "none"))}
+    # a stranger's file may have keys that are no text
+    kept = {key: value for key, value in settings.items() if key != "seed" and not str(key).startswith(SIDE_KEYS)}
+    return {**kept, "init_from": cut(provenance.get("init_from", "none"))}
 
 
 def bring_up_to_date(values: dict[str, Any]) -> None:

@@ -76,12 +76,14 @@ class StopSignal:
 def noted(*numbers: signal.Signals) -> Iterator[list[int]]:
     """A list that collects which of these signals and SIGUSR1 come in this block; they do nothing else.
 
-    SIGUSR1 is not collected after another.
+    SIGUSR1 is collected only as the first, and the next takes its place: it may be the same request.
     """
     came: list[int] = []
 
     def note(number: int, _: FrameType | None) -> None:
-        if number != PASSED_ON or not came:
+        if came == [PASSED_ON]:
+            came[0] = number
+        elif number != PASSED_ON or not came:
             came.append(number)
 
     before = {number: signal.signal(number, note) for number in (*_heeded(numbers), PASSED_ON)}

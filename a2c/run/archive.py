@@ -131,7 +131,7 @@ def _check_list(file: BinaryIO, size: int) -> None:
     file.seek(start)
     records = file.read(size - start)
     large, locator, end = records[:-42], records[-42:-22], records[-22:]
-    if not end.startswith(b"PK\x05\x06"):
+    if records.rfind(b"PK\x05\x06") != len(records) - len(end):  # zipfile takes the last
         raise zipfile.BadZipFile
     lengths = [end[12:16]]
     if locator.startswith(b"PK\x06\x07"):

@@ -183,8 +183,8 @@ class Checkpoints:
     def start_from(self, saved: Saved) -> list[str]:
         """Give a new run the weights of another run's network; optimizer, counters and all else stay fresh.
 
-        The further `networks` of an algorithm are taken if the other run is of the same and has them (a bundle has
-        not).
+        The further `networks` of an algorithm are taken from a run of the same algorithm that holds them, which a
+        bundle does not.
 
         Returns:
             Those that are not taken.

@@ -100,7 +100,7 @@ class Segments:
             return _numbers("state", self.memory.state())
 
     def restore_state(self, saved: Mapping[str, np.ndarray]) -> None:
-        """Take back what `state` returned; raises whatever the memory raises if it does not fit."""
+        """Take back what `state` returned; raises whatever the memory raises, a user's own UserError."""
         with self._users_code("restored"):
             self.memory.restore(saved)
 

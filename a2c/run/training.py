@@ -208,7 +208,7 @@ class Run:
         self.stop.watch(self.view.show, self.record, self.counters)
 
     def check_reported(self, update: Update) -> None:
-        """Raise UserError if one of its algorithm's METRICS is no number, or lacks; without gradient steps it may."""
+        """Raise UserError if one of the METRICS is no number, or missing after an update with gradient steps."""
         names = [metric.name for metric in self.config.algorithm.METRICS]
         if odd := [n for n in names if n in update.metrics and not _is_number(update.metrics[n])]:
             value = shown(update.metrics[odd[0]])

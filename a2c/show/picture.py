@@ -189,7 +189,7 @@ class Painter:
     def _write(self, draw: ImageDraw.ImageDraw, t: int, step: Step) -> None:
         draw.text((0, 16), f"{step.score:g}", TEXT, _font(36, bold=True))
         draw.text((290, 26), _clock(self.caption, t), TEXT, _font(22))
-        draw.text((0, 70), f"the network sees {_described(step.observation)}", DIM, _font(14))
+        draw.text((0, 70), f"the network sees {described(step.observation)}", DIM, _font(14))
         if step.lives:
             draw.text((180, 0), "lives", DIM, _font(14))
             draw.text((180, 26), str(step.lives), TEXT, _font(22))
@@ -268,7 +268,8 @@ def _draw_numbers(box: np.ndarray, observation: np.ndarray) -> None:
     box[middle] = DIM
 
 
-def _described(observation: np.ndarray) -> str:
+def described(observation: np.ndarray) -> str:
+    """What a network sees, in words."""
     if not is_image(observation):
         return f"{observation.size} numbers"
     height, width, channels = channels_last(observation).shape

@@ -61,7 +61,7 @@ class RunRecord:
     label: str  # the folder's name, or its path if another run's has the same name
     values: dict[str, Any]  # of config.yaml, nested, as written there
     settings: dict[str, Any]  # all of them, by dotted keys; today's default if the file lacks one
-    provenance: dict[str, str]  # versions and commit
+    provenance: dict[str, str]  # versions, commit, and whose weights it started with
     metrics: dict[str, FloatArray]  # [lines] each; NaN if there was nothing to average yet
     evaluations: tuple[Evaluation, ...]
 

@@ -79,6 +79,13 @@ PARENT = """
 import sys, pathlib
 from a2c.analysis.jobs import Job, run_jobs
 folder = pathlib.Path(sys.argv[1])
+begins = '''
+import os, pathlib, sys, time
+folder = pathlib.Path(sys.argv[1])
+(folder / "beginning").write_text(str(os.getpid()))
+(folder / "beginning").rename(folder / "begun")
+time.sleep(100)
+'''
 child = '''
 import os, pathlib, sys, time
 from a2c.execution.signals import StopSignal
@@ -91,8 +98,11 @@ with StopSignal() as stop:
     time.sleep(0.5)  # to save takes longer than its parent needs to ask for it
     (folder / "saved").touch()
 '''
-command = (sys.executable, "-c", child, str(folder))
-run_jobs([Job("child", command, folder / "log", (folder / "done").exists)], workers=1, folder=folder)
+jobs = [
+    Job("job", (sys.executable, "-c", program, str(folder)), folder / "log", (folder / "done").exists)
+    for program in (begins, child)
+]
+run_jobs(jobs[-int(sys.argv[2]) :], workers=2, folder=folder)
 """
 
 
@@ -107,11 +117,12 @@ run_jobs([Job("child", command, folder / "log", (folder / "done").exists)], work
     ],
 )
 def test_a_stopped_comparison_lets_its_runs_save(tmp_path, number, code, to_all):
-    command = [sys.executable, "-c", PARENT, str(tmp_path)]
+    command = [sys.executable, "-c", PARENT, str(tmp_path), "2"]
     parent = subprocess.Popen(command, stderr=subprocess.DEVNULL, preexec_fn=heed_sigint)
-    wait_for((tmp_path / "started").exists, parent)
-    if to_all:  # processes of a job
-        os.kill(int((tmp_path / "started").read_text()), number)
+    children = [tmp_path / name for name in ("begun", "started")]
+    wait_for(lambda: all(child.exists() for child in children), parent)
+    for child in children if to_all else ():  # processes of a job; the first has nothing to save, and ends at once
+        os.kill(int(child.read_text()), number)
     os.kill(parent.pid, number)
     assert parent.wait(30) == code
     assert (tmp_path / "saved").exists()
@@ -122,7 +133,7 @@ def test_a_job_whose_log_is_not_there_says_so(tmp_path):
 
 
 def test_jobs_whose_parent_was_killed_still_hold_the_lock(tmp_path):
-    command = [sys.executable, "-c", PARENT, str(tmp_path)]
+    command = [sys.executable, "-c", PARENT, str(tmp_path), "1"]
     parent = subprocess.Popen(command, stderr=subprocess.DEVNULL, preexec_fn=heed_sigint)
     wait_for((tmp_path / "started").exists, parent)
     with pytest.raises(UserError, match=r"Another process .*works in"):

@@ -152,6 +152,7 @@ def test_a_run_whose_wrappers_have_keys_of_two_kinds_is_shown(tmp_path):
     run = make_run(tmp_path / "r", RISE)
     values = yaml.safe_load((run / "config.yaml").read_text())
     values["env"]["wrappers"] = [{1: 2, "a": 3}]
+    values[1] = 2
     (run / "config.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
     assert "1: 2" in html_of(run)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from a2c.show.game import Step, Thoughts
-from a2c.show.picture import ATARI_ASPECT, BLUE, DIM, GAME, ORANGE, PANEL, Caption, Painter, dyed, lines
+from a2c.show.picture import ATARI_ASPECT, BLUE, DIM, GAME, ORANGE, PANEL, Caption, Painter, described, dyed, lines
 from a2c.show.saliency import GRID
 
 
@@ -133,6 +133,18 @@ def test_what_the_network_sees_is_shown_in_its_order():
     numbers = panel(painter, 0, step(observation=np.array([1.0, -0.5], np.float32)))[92:188]
     heights = [(numbers[:, 48 * i + 20] == BLUE).all(axis=1).sum() for i in range(2)]
     assert heights == [46, 23]
+
+
+@pytest.mark.parametrize(
+    ("shape", "words"),
+    [
+        ((4, 84, 84), "4 grey images of 84 x 84, newest last"),
+        ((84, 84, 1), "1 grey image of 84 x 84"),
+        ((96, 90, 3), "3 channels of 90 x 96"),  # colours, or three grey images
+    ],
+)
+def test_what_the_network_sees_is_named(shape, words):
+    assert described(np.zeros(shape, np.uint8)) == words
 
 
 def test_the_saliency_glows_in_its_place_beside_that_of_the_last_seconds():
