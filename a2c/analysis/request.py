@@ -41,5 +41,11 @@ class Request:
         """A configuration with everything that only costs time switched off; `also` are more dotted keys."""
         values = {**self.overrides, **(also or {}), **FORCED}
         config = self.config if config is None else config
-        given = {"overrides": values, "assignments": self.assignments, "wrappers": self.wrappers}
-        return load_config(config=config, env_id=env, **given, tell=self.tell)[0]
+        return load_config(
+            config=config,
+            env_id=env,
+            overrides=values,
+            assignments=self.assignments,
+            wrappers=self.wrappers,
+            tell=self.tell,
+        )[0]

@@ -160,11 +160,11 @@ def compare(
     kind = _one_kind(eager, vary, loop, question, targets)
     parts = [part.value for part in only or ComparisonPart]
     used = _USED[kind] - (_unused_by(parts) if kind == "--eager" else set())
-    named = {"algorithm": [algorithm], "model": [model], "wrapper": wrapper or []}
-    for option, names in named.items():
+    given = {"algorithm": [algorithm] if algorithm else [], "model": [model] if model else [], "wrapper": wrapper or []}
+    for option, names in given.items():
         if trusted := [name for name in names if is_extension(name) and only_trusts(name, kind, targets or ())]:
             trust_named(*trusted)
-            named[option] = [name for name in names if name not in trusted]
+            given[option] = [name for name in names if name not in trusted]
             used |= {option}
     _check_options(context, " --only ".join([kind, *(only or [])] if kind == "--eager" else [kind]), used)
     for env_id in env or ():
@@ -174,10 +174,12 @@ def compare(
         request = fast("a2c.analysis.request").Request(
             envs=tuple(dict.fromkeys(env or ())),
             config=config,
-            overrides={f"{section}.name": next(iter(named[section]), None) for section in ("algorithm", "model")}
-            | {"total_env_steps": steps},
+            overrides={
+                **{f"{section}.name": name for section in ("algorithm", "model") for name in given[section]},
+                "total_env_steps": steps,
+            },
             assignments=tuple(set_ or ()),
-            wrappers=tuple(named["wrapper"]),
+            wrappers=tuple(given["wrapper"]),
             seeds=seeds,
             threshold=threshold,
             updates=updates,
