@@ -24,6 +24,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from itertools import product, zip_longest
 from pathlib import Path
+from statistics import median
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -163,12 +164,13 @@ def train(run: Run) -> str:
 
 def keep(run: Run, folder: Path) -> dict[str, Any]:
     """Write docs/results/RUN.json of the folder of a finished run, and return what it holds."""
-    evaluations = _lines(folder / "evaluations.jsonl")
+    evaluations, metrics = _lines(folder / "evaluations.jsonl"), _lines(folder / "metrics.jsonl")
+    speed = median(line["steps_per_second"] for line in metrics)  # a pause does not count
     kept = {
         "command": run.command,
         "settings": read_config_file(folder / "config.yaml"),
         "versions": read_yaml(folder / "config.yaml")["provenance"],
-        "seconds": round(_lines(folder / "metrics.jsonl")[-1]["seconds"]),  # of training
+        "seconds": round(metrics[-1]["env_steps"] / speed),  # of training
         "cores": allowed_cores(),
         "evaluations": [{key: each[key] for key in ("env_steps", "mean", "returns")} for each in evaluations],
     }
@@ -393,8 +395,8 @@ These counts, of scores that are not rounded, are a description, with no interva
 were chosen on these games, with seed 0 among the seeds looked at, while each of the zoo's algorithms has one setting
 for all games."""
 SPEED = """\
-A run takes at most {minutes} minutes of training on two cores; its start and its evaluations are not counted. Runs made
-on one core are counted {times} times as fast there, as one of Qbert was."""
+A run takes at most {minutes} minutes of training on two cores; its start, its evaluations and pauses are not counted.
+Runs made on one core are counted {times} times as fast there, as one of Qbert was."""
 LONGER = """\
 The rate falls to 0 at 10 M steps, not at 4 M, so these runs are others from the start on. Breakout's has the preset
 `a2c` (`--config a2c`), in which the rate falls, not today's `breakout`."""

@@ -76,7 +76,9 @@ def finish(results, run):
     provenance = {"a2c": "0.1.0", "git": None}
     config = {"schema": 2, **settings_of(run), "provenance": provenance}
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
-    (folder / "metrics.jsonl").write_text('{"seconds": 1.2}\n{"seconds": 99.7}\n')
+    speeds = (END / 100, END / 90, END / 9000)  # the last with a pause
+    lines = [json.dumps({"env_steps": END, "steps_per_second": speed}) for speed in speeds]
+    (folder / "metrics.jsonl").write_text("\n".join([*lines, ""]))
     evaluation = {"env_steps": END, "mean": 5.0, "returns": [4.0, 6.0], "protocol": "left out"}
     (folder / "evaluations.jsonl").write_text(json.dumps(evaluation) + "\n")
 
