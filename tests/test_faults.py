@@ -408,9 +408,9 @@ may_mount = pytest.mark.skipif(
 
 @pytest.mark.integration
 @may_mount
-def test_a_disk_of_one_megabyte_fills_up(tmp_path):
-    """Really no space left: a tmpfs, of which the run's first checkpoint takes a part and the others the rest."""
-    script = 'mount -t tmpfs -o size=1500k none "$1"; shift; exec "$@"'
+def test_a_disk_that_fills_up_leaves_a_run_that_is_whole(tmp_path):
+    """Really no space left: a tmpfs with room for two checkpoints of 5 MB."""
+    script = 'mount -t tmpfs -o size=12m none "$1"; shift; exec "$@"'
     options = ["--set", "checkpoint.keep=100", *SAVING_OFTEN]
     done = in_a_namespace(script, tmp_path, *A2C, *CATCH, *options, "--run-dir", tmp_path / "run")
     assert_one_sentence(done, 2, "No space left on device", "whole up to its last checkpoint")
