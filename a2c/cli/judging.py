@@ -161,11 +161,7 @@ def compare(
     parts = [part.value for part in only or ComparisonPart]
     used = _USED[kind] - (_unused_by(parts) if kind == "--eager" else set())
     given = {"algorithm": [algorithm] if algorithm else [], "model": [model] if model else [], "wrapper": wrapper or []}
-    for option, names in given.items():
-        if trusted := [name for name in names if is_extension(name) and only_trusts(name, kind, targets or ())]:
-            trust_named(*trusted)
-            given[option] = [name for name in names if name not in trusted]
-            used |= {option}
+    used |= _trust_what_is_named(given, kind, targets or ())
     _check_options(context, " --only ".join([kind, *(only or [])] if kind == "--eager" else [kind]), used)
     for env_id in env or ():
         check_env(env_id)
@@ -209,6 +205,17 @@ def _unused_by(parts: Sequence[str]) -> set[str]:
     if "convergence" not in parts:
         return {"seeds", "threshold"}
     return {"updates"} if set(parts) == {"convergence"} else set()
+
+
+def _trust_what_is_named(given: dict[str, list[str]], kind: str, targets: Sequence[str]) -> set[str]:
+    """Take the code that only is allowed out of the given options, and allow it; returns the options that had some."""
+    had = set()
+    for option, names in given.items():
+        if trusted := [name for name in names if is_extension(name) and only_trusts(name, kind, targets)]:
+            trust_named(*trusted)
+            given[option] = [name for name in names if name not in trusted]
+            had.add(option)
+    return had
 
 
 def only_trusts(code: str, kind: str, targets: Sequence[str]) -> bool:
