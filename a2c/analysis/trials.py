@@ -116,8 +116,8 @@ class Trials:
         """
         with FolderLock(self.folder) as lock:
             lock.wait()
-            for trial in self.study.get_trials(deepcopy=False):
-                if trial.state == self.state.RUNNING and (own := self._lock(trial.number)):
+            for trial in self._running():
+                if own := self._lock(trial.number):
                     left = self.optuna.trial.Trial(self.study, trial._trial_id)
                     if (claim := self._claim(left, own)) is not None:
                         return claim
@@ -149,7 +149,7 @@ class Trials:
 
     def some_are_running(self) -> bool:
         """Whether a trial is running, perhaps in another process."""
-        return any(trial.state == self.state.RUNNING for trial in self.study.get_trials(deepcopy=False))
+        return bool(self._running())
 
     def counts(self) -> dict[str, int]:
         """The number of trials of each state."""
@@ -197,6 +197,9 @@ class Trials:
                 f"The storage holds a study {study.study_name} of another folder; share that folder between all "
                 "processes, or choose an --out of another name."
             )
+
+    def _running(self) -> list[Any]:
+        return [trial for trial in self.study.get_trials(deepcopy=False) if trial.state == self.state.RUNNING]
 
     def _enqueue_default(self) -> None:
         """Ask for the default first, and again if it failed; what the space does not contain is not drawn."""
@@ -260,7 +263,7 @@ class Trials:
         return Claim(trial.number, trial, settings, config, lock, reported)
 
     def _lock(self, number: int) -> FolderLock | None:
-        """The lock of a trial, None if another process, or this one, works on it."""
+        """The lock of a running trial, None if another process, or this one, works on it or has just finished it."""
         folder = self.folder / "locks" / f"{number:04d}"
         make_folders(folder)
         lock = FolderLock(folder)
@@ -269,6 +272,9 @@ class Trials:
         try:
             lock.take()
         except LockedError:
+            return None
+        if not any(trial.number == number for trial in self._running()):
+            lock.release()
             return None
         return lock
 

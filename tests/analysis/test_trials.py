@@ -103,6 +103,23 @@ def test_a_trial_that_was_left_is_claimed_again_with_its_settings_and_what_it_re
     assert other.study.get_trials()[1].intermediate_values == {100: 0.5, 200: 0.8}
 
 
+def test_a_trial_that_another_process_finishes_during_a_claim_is_not_claimed_again(tmp_path, monkeypatch):
+    study, other = open_study(tmp_path), open_study(tmp_path)
+    running = other.claim(new=True)
+    lock = study._lock
+
+    def lock_after_the_end(number):
+        other.complete(running, 0.5)
+        return lock(number)
+
+    monkeypatch.setattr(study, "_lock", lock_after_the_end)
+    assert study.claim(new=False) is None
+    monkeypatch.undo()
+    run(study)
+    assert study.study.get_trials()[0].value == 0.5
+    assert study.counts() == {"complete": 10, "pruned": 0, "failed": 0, "running": 0}
+
+
 def test_settings_that_contradict_each_other_are_refused_and_do_not_count(tmp_path):
     space = {**SPACE, MINIBATCHES: Choices((3, 4, 5, 7))}  # of 32 steps
     study = open_study(tmp_path, space=space)
