@@ -81,12 +81,11 @@ def plan_runs(arms: Sequence[Arm], seeds: Sequence[int], folder: Path) -> list[P
     return planned
 
 
-def training_jobs(planned: Sequence[Planned], logs: Path) -> list[Job]:
-    """Write the configurations and return the training commands; each resumes its run if there is a checkpoint."""
+def write_configurations(planned: Sequence[Planned]) -> None:
+    """Write the files that the training commands read."""
     for file, config in {plan.file: plan.config for plan in planned}.items():
         make_folders(file.parent)
         write_atomically(file, yaml.safe_dump(dump_config(config), sort_keys=False))
-    return [_training_job(plan, logs) for plan in planned]
 
 
 def train_planned(planned: Sequence[Planned], folder: Path, *, jobs: int, place: Place, part: Part) -> None:
@@ -96,10 +95,19 @@ def train_planned(planned: Sequence[Planned], folder: Path, *, jobs: int, place:
         steps = sum(min(steps_done(plan.run.folder), plan.config.total_env_steps) for plan in planned)
         part.at(steps, f"{done} of {len(planned)} runs")
 
-    run_jobs(training_jobs(planned, folder / "logs"), workers=jobs, folder=folder, place=place, on_tick=tick)
+    commands = [training_job(plan, folder / "logs") for plan in planned]
+    run_jobs(
+        commands,
+        workers=jobs,
+        folder=folder,
+        place=place,
+        prepare=lambda: write_configurations(planned),
+        on_tick=tick,
+    )
 
 
-def _training_job(plan: Planned, logs: Path) -> Job:
+def training_job(plan: Planned, logs: Path) -> Job:
+    """The training command, which resumes its run if there is a checkpoint."""
     run = plan.run
     how = ("--config", str(plan.file), "--seed", str(run.seed), "--steps", str(plan.config.total_env_steps))
     where = ("--run-dir", str(run.folder), "--resume", "--quiet")

@@ -114,6 +114,7 @@ def run_jobs(
     workers: int,
     folder: Path,
     place: Place = MACHINE,
+    prepare: Callable[[], None] = lambda: None,
     on_tick: Callable[[int], None] = lambda done: None,
 ) -> None:
     """Run the jobs that are not done yet, `workers` at a time, in the given order.
@@ -125,6 +126,7 @@ def run_jobs(
         workers: processes at a time.
         folder: where all of them work; locked meanwhile, also by jobs of this machine if their parent is killed.
         place: where they run.
+        prepare: called first, when no other process works in `folder`.
         on_tick: called several times a second with the number of jobs that are done.
 
     Raises:
@@ -132,6 +134,7 @@ def run_jobs(
     """
     with FolderLock(folder, inherited=True) as lock:
         lock.take()
+        prepare()
         # the handlers before would leave jobs running, or raise, which could leave a lock of the display taken
         with noted(signal.SIGTERM, signal.SIGHUP) as asked:
             _run(jobs, workers, folder, place, on_tick, asked)
@@ -154,7 +157,10 @@ def _run(
             while waiting and len(running) < workers:
                 job = waiting.pop(0)
                 make_folders(job.log.parent)
-                running.append((job, place.start(job)))
+                with noted(signal.SIGINT) as interrupts:  # else a job could be started and not be known here
+                    running.append((job, place.start(job)))
+                if interrupts:
+                    raise KeyboardInterrupt
             time.sleep(POLL_SECONDS)
             if asked:  # then a job that has ended may have been asked too
                 break

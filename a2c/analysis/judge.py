@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,11 @@ from a2c.analysis.request import FORCED, Request
 from a2c.analysis.space import with_settings
 from a2c.analysis.statistics import MIN_SEEDS, PairedComparison
 from a2c.analysis.tune import Found, Search
-from a2c.config import Config, UserError, changed, printable_lines
+from a2c.config import Config, changed, printable_lines
 from a2c.config.explain import explained
 from a2c.messages import counted
 from a2c.run.files import write_atomically
-from a2c.run.lock import is_locked
+from a2c.run.lock import FolderLock, LockedError, is_locked
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,9 @@ def judge(found: Found, options: Search, *, seeds: int, command: str) -> Judgeme
     except NoReturnError:
         ended = f"no training game of a judging run ended in {found.config.total_env_steps:,} steps"
         return Judgement(best, f"{_unshown(name)}: {ended}; give --steps more.")
-    write_report(comparison, command)
+    with FolderLock(comparison.folder) as lock:
+        lock.wait()  # all processes of a search judge it together, and write the same files
+        write_report(comparison, command)
     assert comparison.convergence is not None
     (contrast,) = comparison.convergence.contrasts
     assert (contrast.baseline, contrast.arm) == ("default", name)
@@ -86,11 +89,8 @@ def _compare(arms: list[Arm], request: Request, tell: Callable[[str], None]) -> 
             tell(f"Another process works in {folder}; waiting for it.")
         while is_locked(folder):
             time.sleep(POLL_SECONDS)
-        try:
+        with suppress(LockedError):
             return compare_arms(arms, request, "tuned")
-        except UserError:
-            if not is_locked(folder):
-                raise
 
 
 def _unjudged(name: str, trials: int) -> str:
@@ -129,7 +129,9 @@ def _unshown(name: str) -> str:
 
 
 def write_best(config: Config, found: Found, judgement: Judgement, command: str) -> Path | None:
-    """Write the best settings as a file for --config, with only what differs; None if no trial is complete.
+    """Write the best settings as a file for --config, with only what differs.
+
+    Returns the file, or None if no trial is complete, or another process has found a better one meanwhile.
 
     Args:
         config: the default settings, as they were given.
@@ -138,11 +140,14 @@ def write_best(config: Config, found: Found, judgement: Judgement, command: str)
         command: that made it.
     """
     best = judgement.trial
-    if best is None:
+    if best is None or best.number != found.trials.best().number:
         return None
     settings = with_settings(config, {**found.trials.settings_of(best), "seed": Config().seed})
     lines = explained(settings, only_changed=True).splitlines(keepends=True)
     head = f"# Trial {best.number}, the best of {len(found.trials.all())} of `{command}`.\n# {judgement.sentence}\n"
     file = found.folder / "best.yaml"
-    write_atomically(file, printable_lines(head) + "".join(each for each in lines if not each.lstrip().startswith("#")))
+    text = printable_lines(head) + "".join(each for each in lines if not each.lstrip().startswith("#"))
+    with FolderLock(found.folder) as lock:
+        lock.wait()
+        write_atomically(file, text)
     return file

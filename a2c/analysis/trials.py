@@ -2,12 +2,15 @@
 
 A running trial is RUNNING in the study, and its folder in `locks/` is locked by the process that works on it.
 If that process is killed, the system releases the lock, and the next process that finds it free takes the trial over.
+A finished trial stays locked until its process has looked for the next one, so that others know that it will.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import re
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -32,7 +35,8 @@ DEFAULT, REFUSED, SAME = "default", "refused", "same settings as trial"  # attri
 REASON = "reason"
 FOLDER = "folder"  # an attribute of the study
 STATES = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed", "RUNNING": "running"}  # Optuna's and ours
-WAIT_SECONDS = 60.0  # for another process to finish its write
+WAIT_SECONDS, TRY_SECONDS = 60.0, 0.2  # for another process to finish its write
+MADE_MEANWHILE = re.compile("already exists|unique|duplicate", re.IGNORECASE)  # what databases say of another's table
 
 
 @dataclass
@@ -83,6 +87,7 @@ class Trials:
         self.defaults = {key: values[key] for key in space}
         self.optuna = import_optuna()
         self.state = self.optuna.trial.TrialState
+        self._told: list[FolderLock] = []  # of trials that this process has finished since its last claim
         with FolderLock(folder) as lock:
             lock.wait()
             self.study = self._open(storage, pruner)
@@ -114,17 +119,13 @@ class Trials:
         Raises:
             UserError: if MOST_REFUSED draws in a row contradict themselves.
         """
-        with FolderLock(self.folder) as lock:
-            lock.wait()
-            for trial in self._running():
-                if own := self._lock(trial.number):
-                    left = self.optuna.trial.Trial(self.study, trial._trial_id)
-                    if (claim := self._claim(left, own)) is not None:
-                        return claim
-            while new and sum(trial.state != self.state.WAITING for trial in self.all()) < self.number:
-                if (claim := self._ask()) is not None:
-                    return claim
-        return None
+        try:
+            with FolderLock(self.folder) as lock:
+                lock.wait()
+                return self._left_trial() or (self._new_trial() if new else None)
+        finally:
+            while self._told:
+                self._told.pop().release()
 
     def complete(self, claim: Claim, score: float) -> None:
         """Tell the score of a trial that was trained to its end."""
@@ -148,8 +149,9 @@ class Trials:
         return DEFAULT in claim.trial.user_attrs
 
     def some_are_running(self) -> bool:
-        """Whether a trial is running, perhaps in another process."""
-        return bool(self._running())
+        """Whether a trial is running, or another process has yet to look for its next one."""
+        # in this order: a lock that is free was released after the next trial was asked for
+        return any(is_locked(folder) for folder in self.folder.glob("locks/*")) or bool(self._running())
 
     def counts(self) -> dict[str, int]:
         """The number of trials of each state."""
@@ -208,6 +210,20 @@ class Trials:
             return
         values = {key: _plain(value) for key, value in self.defaults.items() if contains(self.space[key], value)}
         self.study.enqueue_trial(values, user_attrs={DEFAULT: True})
+
+    def _left_trial(self) -> Claim | None:
+        for trial in self._running():
+            if own := self._lock(trial.number):
+                left = self.optuna.trial.Trial(self.study, trial._trial_id)
+                if (claim := self._claim(left, own)) is not None:
+                    return claim
+        return None
+
+    def _new_trial(self) -> Claim | None:
+        while sum(trial.state != self.state.WAITING for trial in self.all()) < self.number:
+            if (claim := self._ask()) is not None:
+                return claim
+        return None
 
     def _ask(self) -> Claim | None:
         """A new trial; None if its settings contradict each other, or another trial had them."""
@@ -280,7 +296,7 @@ class Trials:
 
     def _tell(self, claim: Claim, score: float | None, state: Any) -> None:
         self.study.tell(claim.trial, score, state)
-        claim.lock.release()
+        self._told.append(claim.lock)
 
 
 def with_lines_on_grid(config: Config) -> Config:
@@ -327,14 +343,17 @@ def open_storage(url: str, what: str = "--storage") -> Any:
     Raises:
         UserError: if Optuna is not installed, or the storage cannot be opened.
     """
-    storages = import_optuna().storages
-    try:
-        if url.startswith("sqlite"):
-            return storages.RDBStorage(url, engine_kwargs={"connect_args": {"timeout": WAIT_SECONDS}})
-        return storages.get_storage(url)
-    except Exception as error:  # of SQLAlchemy, of the database's driver, or of Optuna
-        said = str(error).strip().partition("\n")[0].rstrip(".")
-        raise UserError(f"{what} cannot be opened with Optuna ({said}).") from None
+    storages, deadline = import_optuna().storages, time.monotonic() + WAIT_SECONDS
+    while True:
+        try:
+            if url.startswith("sqlite"):
+                return storages.RDBStorage(url, engine_kwargs={"connect_args": {"timeout": WAIT_SECONDS}})
+            return storages.get_storage(url)
+        except Exception as error:  # of SQLAlchemy, of the database's driver, or of Optuna
+            said = str(error).strip().partition("\n")[0].rstrip(".")
+            if time.monotonic() > deadline or not MADE_MEANWHILE.search(said):
+                raise UserError(f"{what} cannot be opened with Optuna ({said}).") from None
+        time.sleep(TRY_SECONDS)
 
 
 def import_optuna() -> Any:

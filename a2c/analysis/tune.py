@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from a2c.analysis.arms import Arm, ArmRun, Planned, is_finished, steps_done, training_jobs
+from a2c.analysis.arms import Arm, ArmRun, Planned, is_finished, steps_done, training_job, write_configurations
 from a2c.analysis.compare import check_arms
 from a2c.analysis.jobs import MACHINE, POLL_SECONDS, Job, Place, Process, end, last_words
 from a2c.analysis.results import open_folder
@@ -198,7 +198,9 @@ class _Session:
     def _job(self, claim: Claim, run: Path) -> Job:
         config, file = claim.config, self.folder / "settings" / f"{claim.name}.yaml"
         what = ArmRun(f"trial {claim.number}", config.env.id, config.seed, run)
-        return training_jobs([Planned(what, config, file)], self.folder / "logs")[0]
+        plan = Planned(what, config, file)
+        write_configurations([plan])
+        return training_job(plan, self.folder / "logs")
 
     def _begin(self, job: Job) -> Process:
         if not self.examined:

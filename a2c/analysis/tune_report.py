@@ -18,6 +18,7 @@ from a2c.analysis.tune import Found
 from a2c.config import short_keys
 from a2c.execution.machine import versions
 from a2c.run.files import make_folders, write_atomically
+from a2c.run.lock import FolderLock
 from a2c.show.style import render
 
 SHOWN = 10  # trials, in the table
@@ -51,9 +52,11 @@ def write_tune_report(found: Found, judgement: Judgement, command: str) -> Path:
         "versions": {**versions(), "optuna": found.trials.optuna.__version__},
         "trials": rows,
     }
-    write_atomically(folder / "study.json", json.dumps(values, indent=1) + "\n")
-    write_atomically(folder / "trials.csv", _csv(rows))
-    _draw(found, folder)
+    with FolderLock(found.folder) as lock:
+        lock.wait()  # for other processes of the search
+        write_atomically(folder / "study.json", json.dumps(values, indent=1) + "\n")
+        write_atomically(folder / "trials.csv", _csv(rows))
+        _draw(found, folder)
     return folder
 
 

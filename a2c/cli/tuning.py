@@ -94,10 +94,11 @@ def _search(options: Search, settings: Config, judge_seeds: int) -> None:
         if found.signal is not None:
             raise typer.Exit(128 + found.signal)
         unjudged = judging.judge(found, options, seeds=0, command=command)
-        best = judging.write_best(settings, found, unjudged, command)
+        judging.write_best(settings, found, unjudged, command)
         try:
             judgement = judging.judge(found, options, seeds=judge_seeds, command=command)
         except UserError as error:
+            best = found.folder / "best.yaml"
             raise UserError(f"The best settings are in {best}, and could not be judged: {error}") from None
     written = [judging.write_best(settings, found, judgement, command)]
     written.append(reporting.write_tune_report(found, judgement, command))

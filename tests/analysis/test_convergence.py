@@ -11,13 +11,14 @@ from conftest import packed
 from in_process import InProcess
 
 from a2c.analysis import convergence
-from a2c.analysis.arms import Arm, ArmRun, arms_of, is_finished, plan_runs, steps_done, training_jobs
-from a2c.analysis.jobs import run_jobs
+from a2c.analysis.arms import Arm, ArmRun, arms_of, is_finished, plan_runs, steps_done, train_planned, training_job
 from a2c.config import UserError, build_config, dump_config
 from a2c.run.archive import write_archive
 from a2c.run.checkpoint import FORMAT
 from a2c.run.counters import Counters
+from a2c.run.lock import FolderLock, LockedError
 from a2c.run.training import train
+from a2c.run.view import View
 
 BANDIT = {
     "env": {"id": "Bandit", "num_envs": 4},
@@ -354,16 +355,27 @@ def test_a_run_that_is_to_be_evaluated_is_finished_with_its_last_evaluation(tmp_
 
 
 def test_the_job_trains_the_arm(tmp_path):
-    """The real command, in this process; a second time there is nothing to do."""
+    """The real command, in this process; its run is done then."""
     arm = Arm("x", bandit(total_env_steps=64))
     planned = plan_runs([arm], [3], tmp_path)
-    run_jobs(training_jobs(planned, tmp_path), workers=1, folder=tmp_path, place=InProcess())
+    with View().part("training", 64) as part:
+        train_planned(planned, tmp_path, jobs=1, place=InProcess(), part=part)
     stored = yaml.safe_load((planned[0].run.folder / "config.yaml").read_text())
     stored.pop("provenance")
     stored.pop("schema")
     assert stored == dump_config(bandit(total_env_steps=64, seed=3))
-    (job,) = training_jobs(planned, tmp_path)
-    assert job.is_done()
+    assert training_job(planned[0], tmp_path).is_done()
+
+
+def test_what_another_process_trains_keeps_its_settings(tmp_path):
+    planned = plan_runs([Arm("x", bandit(total_env_steps=64))], [3], tmp_path)
+    planned[0].file.parent.mkdir()
+    planned[0].file.write_text("those of the other process")
+    with FolderLock(tmp_path) as lock, View().part("training", 64) as part:
+        lock.take()
+        with pytest.raises(LockedError, match="works in"):
+            train_planned(planned, tmp_path, jobs=1, place=InProcess(), part=part)
+    assert planned[0].file.read_text() == "those of the other process"
 
 
 def test_whole_runs_are_compared_where_rollouts_end_a_little_apart(tmp_path):

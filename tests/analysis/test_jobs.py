@@ -9,7 +9,7 @@ import time
 import pytest
 from conftest import heed_sigint, wait_for
 
-from a2c.analysis.jobs import Job, last_words, run_jobs
+from a2c.analysis.jobs import Job, Machine, Process, last_words, run_jobs
 from a2c.config import UserError
 
 RECORDER = """
@@ -126,6 +126,22 @@ def test_a_stopped_comparison_lets_its_runs_save(tmp_path, number, code, to_all)
     os.kill(parent.pid, number)
     assert parent.wait(30) == code
     assert (tmp_path / "saved").exists()
+
+
+def test_ctrl_c_while_a_job_starts_stops_that_job_too(tmp_path):
+    started = []
+
+    class Interrupted(Machine):
+        def start(self, job: Job) -> Process:
+            started.append(super().start(job))
+            os.kill(os.getpid(), signal.SIGINT)
+            return started[0]
+
+    with pytest.raises(KeyboardInterrupt):
+        run_jobs(
+            [job(tmp_path, "slow", "import time; time.sleep(100)")], workers=1, folder=tmp_path, place=Interrupted()
+        )
+    assert started[0].poll() is not None
 
 
 def test_a_job_whose_log_is_not_there_says_so(tmp_path):

@@ -5,6 +5,8 @@ import signal
 import subprocess
 import sys
 import time
+from multiprocessing.pool import ThreadPool
+from threading import Barrier
 
 import pytest
 
@@ -118,6 +120,18 @@ def test_a_trial_that_another_process_finishes_during_a_claim_is_not_claimed_aga
     run(study)
     assert study.study.get_trials()[0].value == 0.5
     assert study.counts() == {"complete": 10, "pruned": 0, "failed": 0, "running": 0}
+
+
+def test_a_search_goes_on_until_each_process_has_looked_for_its_next_trial(tmp_path):
+    study, other = open_study(tmp_path), open_study(tmp_path)
+    study.complete(study.claim(new=True), 0.5)
+    assert other.claim(new=False) is None
+    assert other.some_are_running()
+    running = study.claim(new=True)
+    assert other.some_are_running()
+    study.complete(running, 0.5)
+    assert study.claim(new=False) is None
+    assert not other.some_are_running()
 
 
 def test_settings_that_contradict_each_other_are_refused_and_do_not_count(tmp_path):
@@ -257,6 +271,18 @@ def test_a_study_belongs_to_its_folder(tmp_path):
     (here / "trials/0000").mkdir(parents=True)
     with pytest.raises(UserError, match="holds trials of a study in another storage; give the same --storage again"):
         open_study(here, 3)
+
+
+def test_processes_may_make_the_tables_of_a_storage_at_the_same_time(tmp_path):
+    with ThreadPool(4) as threads:
+        for name in "abc":
+            barrier = Barrier(4)
+
+            def open_together(url: str, barrier: Barrier = barrier) -> str:
+                barrier.wait()
+                return open_storage(url).get_all_studies()
+
+            assert threads.map(open_together, [f"sqlite:///{tmp_path}/{name}.db"] * 4) == [[]] * 4
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,11 @@ from conftest import assert_one_sentence, press_ctrl_c
 from killing import latest_checkpoint
 
 from a2c.analysis.arms import last_record, steps_done
-from a2c.analysis.judge import say
+from a2c.analysis.judge import judge, say, write_best
+from a2c.analysis.space import Range
 from a2c.analysis.statistics import MIN_SEEDS, paired_difference
-from a2c.analysis.tune import GRID, is_evaluated, on_grid, trained
+from a2c.analysis.trials import Trials
+from a2c.analysis.tune import GRID, Found, Search, is_evaluated, on_grid, trained
 from a2c.config import load_config
 from a2c.run.lock import is_locked
 
@@ -91,6 +93,20 @@ def test_a_sentence_names_what_a_difference_lacks_to_be_shown():
     assert "95 % +" in apart and "It needs p of at most 0.05; more --judge-seeds may tell." in apart
     alike = say("trial 7", paired_difference(default, [0.1, 0.2, 0.3, 0.0, 0.6, 0.3]), 500)
     assert "95 % -" in alike and "It needs an interval without 0; more --judge-seeds may tell." in alike
+
+
+@pytest.mark.integration
+def test_the_best_settings_are_not_replaced_by_those_of_an_earlier_best_trial(tmp_path):
+    config = load_config(config="catch-ppo", overrides={"total_env_steps": 2_000})[0]
+    study = Trials(tmp_path, config, {"optimizer.learning_rate": Range(1e-4, 1e-2)}, number=2, pruner="none")
+    found = Found(tmp_path, config, study, None)
+    study.complete(study.claim(new=True), 0.5)
+    earlier = judge(found, Search(config), seeds=0, command="")
+    assert write_best(config, found, earlier, "") == tmp_path / "best.yaml"
+    study.complete(study.claim(new=True), 0.7)
+    (tmp_path / "best.yaml").write_text("of the process that found the better one")
+    assert write_best(config, found, earlier, "") is None
+    assert (tmp_path / "best.yaml").read_text() == "of the process that found the better one"
 
 
 # --- whole commands ---------------------------------------------------------------------------------------------------
