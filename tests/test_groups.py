@@ -1,6 +1,7 @@
 """Environments and batches in parts: the same bits whichever is faster, in eager and graph, and after a resume."""
 
 import _thread
+import gc
 import os
 import signal
 import subprocess
@@ -293,12 +294,14 @@ def test_a_signal_that_comes_just_before_the_main_thread_waits_ends_its_waiting(
 
     monkeypatch.setattr(_GroupThread, "outcome", waiting)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+    gc.disable()  # Python ignores what is raised in a weak reference's callback
     try:
         with make_env_groups(TOY.env, seed=1, groups=2) as envs:
             with pytest.raises(KeyboardInterrupt):
                 envs.each(hang, interrupt=released.set)
             assert in_time == [True, True]
     finally:
+        gc.enable()
         signal.signal(signal.SIGINT, before)
 
 
@@ -326,7 +329,7 @@ def slow(observations, seed):
     steps.append(seed)
     if len(steps) == 4:
         os.kill(os.getpid(), signal.SIGINT)
-    time.sleep(0.2)
+    time.sleep(1)
     return act(observations, seed)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 with make_env_groups(BREAKOUT.env, seed=1, groups=2) as envs:
@@ -334,10 +337,10 @@ with make_env_groups(BREAKOUT.env, seed=1, groups=2) as envs:
         collector(envs, act=slow).collect()
     except KeyboardInterrupt:
         done = len(steps)
-        time.sleep(0.6)
+        time.sleep(3)
         print(done, len(steps))
 """
-    before, after = run_python(code, tmp_path, timeout=60).split()
+    before, after = run_python(code, tmp_path, timeout=300).split()
     assert before == after
     assert 4 <= int(after) <= 6
 
@@ -367,7 +370,7 @@ with make_env_groups(BREAKOUT.env, seed=1, groups=2) as envs:
     except KeyboardInterrupt:
         print("left")
 """
-    assert run_python(code.replace("DOING", repr(doing)), tmp_path, timeout=60) == "left\n"
+    assert run_python(code.replace("DOING", repr(doing)), tmp_path, timeout=300) == "left\n"
 
 
 def test_a_group_has_a_core_of_its_own_where_there_are_as_many(monkeypatch):

@@ -121,9 +121,9 @@ def test_the_chief_speaks_for_itself_and_the_others_with_their_names(capfd):
     [
         ("sys.exit(0)", 0, []),
         ("sys.exit(3 * (index == 1))", 3, []),
-        ("sys.exit(5) if index == 1 else (time.sleep(1), sys.exit(7))", 5, []),  # the first one
+        ("sys.exit(5) if index == 1 else (time.sleep(20), sys.exit(7))", 5, []),  # the first one
         (
-            "os.kill(os.getpid(), signal.SIGKILL) if index == 1 else (time.sleep(1), sys.exit(7))",
+            "os.kill(os.getpid(), signal.SIGKILL) if index == 1 else (time.sleep(20), sys.exit(7))",
             128 + signal.SIGKILL,
             ["worker 1 was ended by signal 9 (Killed)."],
         ),

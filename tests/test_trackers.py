@@ -297,6 +297,8 @@ def test_the_process_of_a_run_imports_no_tracker_and_nothing_that_comes_with_the
     code = f"""
 import sys
 from a2c.cli import main
+from a2c.run import follower
+follower.END_SECONDS = 1000
 sys.argv[1:] = {[*words, "--set", "logging.trackers=[tensorboard,wandb]"]}
 try:
     main()

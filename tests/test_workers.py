@@ -182,6 +182,7 @@ def test_checkpoints_by_the_clock_are_made_by_all_once_each_time(tmp_path):
     settings = write_settings(tmp_path, "run", config)
     with some_hosts(2) as hosts, session(hosts, [settings] * 2) as workers:
         while len(step_files(tmp_path / "run" / "checkpoints")) < 5:
+            assert all(process.poll() is None for process in workers.processes)
             time.sleep(0.1)
         workers.processes[0].terminate()
         assert workers.wait() == [0, 0]

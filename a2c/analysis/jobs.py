@@ -162,10 +162,9 @@ def _run(
                 if interrupts:
                     raise KeyboardInterrupt
             time.sleep(POLL_SECONDS)
-            if asked:  # then a job that has ended may have been asked too
-                break
             for job, process in list(running):
-                if (code := process.poll()) is not None:
+                # one that has ended when a signal is here may have been sent it too
+                if (code := process.poll()) is not None and not asked:
                     running.remove((job, process))
                     _check(job, code)
                     done += 1

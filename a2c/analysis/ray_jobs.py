@@ -23,7 +23,7 @@ from a2c.execution.machine import versions
 from a2c.messages import last_line
 from a2c.run.files import create
 
-JOIN_SECONDS = 30.0  # until a cluster counts as absent
+JOIN_SECONDS = 60.0  # until a cluster counts as absent
 EXAMINE_SECONDS = 120.0  # for every node to answer
 LATE_SECONDS = 60.0  # until a file that another machine wrote is seen here: acdirmax of NFS
 OURS = {

@@ -20,6 +20,7 @@ from a2c.config import Config, CrashError, UserError, load_config
 from a2c.data.collector import RolloutCollector, build_collector
 from a2c.envs import make_env_groups
 from a2c.envs.toy import Bandit
+from a2c.evaluation.evaluate import evaluate
 from a2c.execution.runtime import parts_of
 from a2c.run.archive import read_archive
 from a2c.run.lookup import find_checkpoint
@@ -334,4 +335,5 @@ def test_the_bandit_is_learned(run_dir):
         assignments=["model.name=mlp", "algorithm.actors=2", "logging.trackers=[]"],
         overrides={"total_env_steps": 15_000},
     )
-    assert train(config, run_dir).counters.return_mean > 0.65
+    train(config, run_dir)
+    assert evaluate(run_dir, episodes=1000).mean > 0.65  # 100 games could score 0.1 less by chance

@@ -11,6 +11,7 @@ from conftest import heed_sigint, wait_for
 
 from a2c.analysis.jobs import Job, Machine, Process, last_words, run_jobs
 from a2c.config import UserError
+from a2c.run.lock import is_locked
 
 RECORDER = """
 import os, pathlib, sys, time
@@ -121,9 +122,11 @@ def test_a_stopped_comparison_lets_its_runs_save(tmp_path, number, code, to_all)
     parent = subprocess.Popen(command, stderr=subprocess.DEVNULL, preexec_fn=heed_sigint)
     children = [tmp_path / name for name in ("begun", "started")]
     wait_for(lambda: all(child.exists() for child in children), parent)
+    os.kill(parent.pid, signal.SIGSTOP)  # so that it hears of its own signal last
     for child in children if to_all else ():  # processes of a job; the first has nothing to save, and ends at once
         os.kill(int(child.read_text()), number)
     os.kill(parent.pid, number)
+    os.kill(parent.pid, signal.SIGCONT)
     assert parent.wait(30) == code
     assert (tmp_path / "saved").exists()
 
@@ -137,10 +140,13 @@ def test_ctrl_c_while_a_job_starts_stops_that_job_too(tmp_path):
             os.kill(os.getpid(), signal.SIGINT)
             return started[0]
 
-    with pytest.raises(KeyboardInterrupt):
-        run_jobs(
-            [job(tmp_path, "slow", "import time; time.sleep(100)")], workers=1, folder=tmp_path, place=Interrupted()
-        )
+    slow = job(tmp_path, "slow", "import time; time.sleep(100)")
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_jobs([slow], workers=1, folder=tmp_path, place=Interrupted())
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert started[0].poll() is not None
 
 
@@ -163,7 +169,7 @@ def test_jobs_whose_parent_was_killed_still_hold_the_lock(tmp_path):
     orphan = int((tmp_path / "started").read_text())
     os.kill(orphan, signal.SIGTERM)
     wait_for((tmp_path / "saved").exists)
-    time.sleep(0.5)
+    wait_for(lambda: not is_locked(tmp_path))
     run_jobs([job(tmp_path, "0")], workers=1, folder=tmp_path)
     assert (tmp_path / "done-0").exists()
 

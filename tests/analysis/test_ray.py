@@ -190,7 +190,7 @@ def test_a_job_has_the_surroundings_it_has_without_ray_and_is_not_run_again(tmp_
     assert list(Path().glob(".seen*")) == []
 
 
-SLOW = "import time; time.sleep(100)"
+SLOW = "import time; time.sleep(1000)"
 
 
 def test_a_job_that_fails_is_told_as_without_ray_and_the_others_are_stopped(tmp_path, cluster):
@@ -204,7 +204,7 @@ def test_a_job_that_fails_is_told_as_without_ray_and_the_others_are_stopped(tmp_
             said.append(str(told.value))
     assert "broken failed with exit code 2: There is no such game." in said[0]
     assert said[0] == said[1]
-    assert time.monotonic() - start < 80
+    assert time.monotonic() - start < 500
 
 
 def test_a_result_that_is_seen_late_is_waited_for(tmp_path, cluster):
@@ -290,7 +290,7 @@ def test_a_node_that_does_not_see_the_folder_is_named_before_anything_runs(tmp_p
 @pytest.mark.parametrize(
     ("address", "why"),
     [
-        pytest.param("localhost:1", "no answer in 30 seconds", marks=pytest.mark.slow),
+        pytest.param("localhost:1", "no answer in 60 seconds", marks=pytest.mark.slow),
         ("nonsense", "Invalid address format: nonsense"),
     ],
 )
@@ -301,7 +301,7 @@ def test_an_address_without_a_cluster_is_refused_in_one_sentence(tmp_path, addre
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr.startswith(said)
     assert result.stderr.count("\n") == 1
-    assert time.monotonic() - start < 90
+    assert time.monotonic() - start < 150
     assert list(tmp_path.iterdir()) == []
 
 

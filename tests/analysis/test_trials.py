@@ -209,14 +209,14 @@ import os, pathlib, sys, time
 sys.path.insert(0, {tests!r})
 from test_trials import RATE, open_study
 folder = pathlib.Path(sys.argv[1])
-study = open_study(folder, 12)
+study = open_study(folder, 24)
 (folder / f"ready-{{os.getpid()}}").touch()
 while not (folder / "go").exists():
     time.sleep(0.01)
 while (claim := study.claim(new=True)) is not None:
     with (folder / "done").open("a") as file:
         file.write(f"{{claim.number}} {{os.getpid()}}\\n")
-    time.sleep(0.1)
+    time.sleep(0.05)
     study.complete(claim, claim.settings[RATE])
     if len(sys.argv) > 2:
         claim = study.claim(new=True)
@@ -243,11 +243,11 @@ def test_no_trial_is_worked_on_by_two_processes_and_one_that_is_killed_leaves_it
     for process in processes[:2]:
         assert (process.communicate()[1], process.returncode) == ("", 0)
     done = [tuple(map(int, line.split())) for line in (tmp_path / "done").read_text().splitlines()]
-    assert sorted(number for number, _ in done) == list(range(12))
+    assert sorted(number for number, _ in done) == list(range(24))
     assert dict(done)[left] != processes[2].pid
     assert len({pid for _, pid in done}) == 3
-    study = open_study(tmp_path, 12)
-    assert study.counts() == {"complete": 12, "pruned": 0, "failed": 0, "running": 0}
+    study = open_study(tmp_path, 24)
+    assert study.counts() == {"complete": 24, "pruned": 0, "failed": 0, "running": 0}
     assert not study.some_are_running()
 
 
