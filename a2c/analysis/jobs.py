@@ -126,7 +126,7 @@ def run_jobs(
         workers: processes at a time.
         folder: where all of them work; locked meanwhile, also by jobs of this machine if their parent is killed.
         place: where they run.
-        prepare: called first, when no other process works in `folder`.
+        prepare: called first, under the lock.
         on_tick: called several times a second with the number of jobs that are done.
 
     Raises:
@@ -157,13 +157,13 @@ def _run(
             while waiting and len(running) < workers:
                 job = waiting.pop(0)
                 make_folders(job.log.parent)
-                with noted(signal.SIGINT) as interrupts:  # else a job could be started and not be known here
+                with noted(signal.SIGINT) as meanwhile:  # else a job could be started and not be known here
                     running.append((job, place.start(job)))
-                if interrupts:
-                    raise KeyboardInterrupt
+                for number in meanwhile:
+                    signal.raise_signal(number)
             time.sleep(POLL_SECONDS)
             for job, process in list(running):
-                # one that has ended when a signal is here may have been sent it too
+                # if a signal has come, the job may have ended because of it
                 if (code := process.poll()) is not None and not asked:
                     running.remove((job, process))
                     _check(job, code)

@@ -71,7 +71,7 @@ def judge(found: Found, options: Search, *, seeds: int, command: str) -> Judgeme
     except NoReturnError:
         ended = f"no training game of a judging run ended in {found.config.total_env_steps:,} steps"
         return Judgement(best, f"{_unshown(name)}: {ended}; give --steps more.")
-    with FolderLock(comparison.folder) as lock:
+    with FolderLock(found.folder) as lock:
         lock.wait()  # all processes of a search judge it together, and write the same files
         write_report(comparison, command)
     assert comparison.convergence is not None
@@ -139,15 +139,14 @@ def write_best(config: Config, found: Found, judgement: Judgement, command: str)
         judgement: of its best trial.
         command: that made it.
     """
-    best = judgement.trial
-    if best is None or best.number != found.trials.best().number:
-        return None
-    settings = with_settings(config, {**found.trials.settings_of(best), "seed": Config().seed})
-    lines = explained(settings, only_changed=True).splitlines(keepends=True)
-    head = f"# Trial {best.number}, the best of {len(found.trials.all())} of `{command}`.\n# {judgement.sentence}\n"
-    file = found.folder / "best.yaml"
-    text = printable_lines(head) + "".join(each for each in lines if not each.lstrip().startswith("#"))
+    judged, study, file = judgement.trial, found.trials, found.folder / "best.yaml"
     with FolderLock(found.folder) as lock:
-        lock.wait()
+        lock.wait()  # for other processes of the search
+        if judged is None or judged.number != study.best().number:
+            return None
+        settings = with_settings(config, {**study.settings_of(judged), "seed": Config().seed})
+        lines = explained(settings, only_changed=True).splitlines(keepends=True)
+        head = f"# Trial {judged.number}, the best of {len(study.all())} of `{command}`.\n# {judgement.sentence}\n"
+        text = printable_lines(head) + "".join(each for each in lines if not each.lstrip().startswith("#"))
         write_atomically(file, text)
     return file

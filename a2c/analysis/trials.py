@@ -124,8 +124,12 @@ class Trials:
                 lock.wait()
                 return self._left_trial() or (self._new_trial() if new else None)
         finally:
-            while self._told:
-                self._told.pop().release()
+            self.leave()
+
+    def leave(self) -> None:
+        """Let others know that this process has no trial and looks for none."""
+        while self._told:
+            self._told.pop().release()
 
     def complete(self, claim: Claim, score: float) -> None:
         """Tell the score of a trial that was trained to its end."""

@@ -182,6 +182,7 @@ class _Session:
             for each in self.running:
                 end(each.process)
                 each.claim.lock.release()
+            self.study.leave()
         stop.watch(self._show, part)
 
     def _start(self) -> bool:

@@ -44,16 +44,16 @@ def write_tune_report(found: Found, judgement: Judgement, command: str) -> Path:
     """Write `report/`: trials.csv, study.json and the pictures; returns the folder."""
     folder = found.folder / "report"
     make_folders(folder)
-    rows = [_row(found, trial) for trial in found.trials.all()]
-    values = {
-        "command": command,
-        "verdict": judgement.sentence,
-        "best": None if judgement.trial is None else judgement.trial.number,
-        "versions": {**versions(), "optuna": found.trials.optuna.__version__},
-        "trials": rows,
-    }
     with FolderLock(found.folder) as lock:
         lock.wait()  # for other processes of the search
+        rows = [_row(found, trial) for trial in found.trials.all()]
+        values = {
+            "command": command,
+            "verdict": judgement.sentence,
+            "best": None if judgement.trial is None else judgement.trial.number,
+            "versions": {**versions(), "optuna": found.trials.optuna.__version__},
+            "trials": rows,
+        }
         write_atomically(folder / "study.json", json.dumps(values, indent=1) + "\n")
         write_atomically(folder / "trials.csv", _csv(rows))
         _draw(found, folder)

@@ -76,7 +76,9 @@ class FolderLock:
             self.file.truncate()
             os.write(self.file.fileno(), f"number {os.getpid()} on {socket.gethostname()}\n".encode())
         except BlockingIOError:
-            raise LockedError(self._who_has_it()) from None
+            sentence = self._who_has_it()
+            self.release()
+            raise LockedError(sentence) from None
         except OSError as error:
             raise UserError(f"{path}, the lock of the folder, cannot be written: {error.strerror}.") from None
         os.set_inheritable(self.file.fileno(), self.inherited)

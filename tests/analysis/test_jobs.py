@@ -131,23 +131,27 @@ def test_a_stopped_comparison_lets_its_runs_save(tmp_path, number, code, to_all)
     assert (tmp_path / "saved").exists()
 
 
-def test_ctrl_c_while_a_job_starts_stops_that_job_too(tmp_path):
+@pytest.mark.parametrize(
+    ("number", "ends"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGUSR1, SystemExit), (signal.SIGTERM, SystemExit)]
+)
+def test_a_signal_while_a_job_starts_stops_that_job_too(tmp_path, number, ends):
     started = []
 
     class Interrupted(Machine):
         def start(self, job: Job) -> Process:
             started.append(super().start(job))
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), number)
             return started[0]
 
     slow = job(tmp_path, "slow", "import time; time.sleep(100)")
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     try:
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(ends) as ended:
             run_jobs([slow], workers=1, folder=tmp_path, place=Interrupted())
     finally:
         signal.signal(signal.SIGINT, before)
     assert started[0].poll() is not None
+    assert ended.value.args in ((), (128 + number,))
 
 
 def test_a_job_whose_log_is_not_there_says_so(tmp_path):

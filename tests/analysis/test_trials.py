@@ -112,6 +112,7 @@ def test_a_trial_that_another_process_finishes_during_a_claim_is_not_claimed_aga
 
     def lock_after_the_end(number):
         other.complete(running, 0.5)
+        other.leave()
         return lock(number)
 
     monkeypatch.setattr(study, "_lock", lock_after_the_end)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,9 @@ from a2c.analysis.space import Range
 from a2c.analysis.statistics import MIN_SEEDS, paired_difference
 from a2c.analysis.trials import Trials
 from a2c.analysis.tune import GRID, Found, Search, is_evaluated, on_grid, trained
+from a2c.analysis.tune_report import write_tune_report
 from a2c.config import load_config
-from a2c.run.lock import is_locked
+from a2c.run.lock import FolderLock, is_locked
 
 TINY = {
     "env": {"id": "Catch", "num_envs": 4, "screen_size": 36},
@@ -104,9 +106,29 @@ def test_the_best_settings_are_not_replaced_by_those_of_an_earlier_best_trial(tm
     earlier = judge(found, Search(config), seeds=0, command="")
     assert write_best(config, found, earlier, "") == tmp_path / "best.yaml"
     study.complete(study.claim(new=True), 0.7)
+    study.leave()
     (tmp_path / "best.yaml").write_text("of the process that found the better one")
     assert write_best(config, found, earlier, "") is None
     assert (tmp_path / "best.yaml").read_text() == "of the process that found the better one"
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("write", [lambda *given: write_best(given[0].config, *given), write_tune_report])
+def test_what_all_processes_of_a_search_write_is_written_by_one_at_a_time(tmp_path, write):
+    config = load_config(config="catch-ppo", overrides={"total_env_steps": 2_000})[0]
+    study = Trials(tmp_path, config, {"optimizer.learning_rate": Range(1e-4, 1e-2)}, number=2, pruner="none")
+    found = Found(tmp_path, config, study, None)
+    study.complete(study.claim(new=True), 0.5)
+    study.leave()
+    judgement = judge(found, Search(config), seeds=0, command="")
+    with ThreadPoolExecutor(1) as thread, FolderLock(tmp_path) as lock:
+        lock.take()
+        written = thread.submit(write, found, judgement, "a2c tune")
+        with pytest.raises(TimeoutError):
+            written.result(1)
+        assert not [*tmp_path.glob("best.yaml"), *tmp_path.glob("report/*")]
+        lock.release()
+        assert written.result(100).exists()
 
 
 # --- whole commands ---------------------------------------------------------------------------------------------------
