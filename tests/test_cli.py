@@ -65,7 +65,7 @@ print(json.dumps(ended))
     (tmp_path / "file").touch()
     commands = json.dumps([*QUICK, *NO_GAME, *NOWHERE, *NOT_THERE])
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, input=commands, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    done = subprocess.run(command, input=commands, capture_output=True, text=True, timeout=300, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     ended = json.loads(done.stdout)
     for words, (code, output, errors, imported) in ended.items():
@@ -121,7 +121,7 @@ def test_shell_completion_knows_games_presets_and_keys(typed, offered):
     words = f"a2c train {typed}"
     bash = {"_A2C_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": "3"}
     script = Path(sys.executable).parent / "a2c"
-    result = subprocess.run([script], capture_output=True, text=True, timeout=60, env={**os.environ, **bash})
+    result = subprocess.run([script], capture_output=True, text=True, timeout=300, env={**os.environ, **bash})
     assert offered in result.stdout
 
 
@@ -354,7 +354,7 @@ def test_train_resume_goes_on_and_refuses_another_configuration(run_cli, tmp_pat
 )
 def test_a_stream_that_is_closed_or_full_changes_no_exit_code(words, code, tmp_path):
     command = f"exec {sys.executable} -m a2c {words}"
-    done = subprocess.run(command, shell=True, capture_output=True, text=True, cwd=tmp_path, timeout=60)
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, cwd=tmp_path, timeout=300)
     assert done.returncode == code
     assert "Traceback" not in done.stderr
 
@@ -365,7 +365,7 @@ def test_ctrl_c_while_it_is_being_imported_prints_nothing(library, tmp_path):
     (tmp_path / library / "__init__.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGINT)")
     command = [sys.executable, "-m", "a2c", "envs"]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    done = subprocess.run(command, capture_output=True, env=environment, preexec_fn=heed_sigint, timeout=60)
+    done = subprocess.run(command, capture_output=True, env=environment, preexec_fn=heed_sigint, timeout=300)
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b"")
 
 
@@ -390,7 +390,7 @@ assert signal.getsignal(signal.SIGTERM) is _leave
 fast("hiding")
 """
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, cwd=tmp_path, preexec_fn=heed_sigint, timeout=60)
+    done = subprocess.run(command, capture_output=True, cwd=tmp_path, preexec_fn=heed_sigint, timeout=300)
     assert (done.returncode, done.stdout, done.stderr) == (-number, b"", b"")
 
 
@@ -398,7 +398,7 @@ def test_a_folder_that_was_deleted_is_told(tmp_path):
     """A shell may still be in it."""
     code = "import os; os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone'); from a2c.cli import main; main()"
     done = subprocess.run(
-        [sys.executable, "-c", code, "envs"], capture_output=True, text=True, cwd=tmp_path, timeout=60
+        [sys.executable, "-c", code, "envs"], capture_output=True, text=True, cwd=tmp_path, timeout=300
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "a2c: The current folder does not exist any more; change to another.\n"

@@ -32,7 +32,7 @@ CATCH = """
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize(("kills", "env_steps"), [(1, 4_000), (4, 20_000)])
+@pytest.mark.parametrize(("kills", "env_steps"), [(1, 8_000), (4, 24_000)])
 def test_a_killed_run_ends_with_the_bits_of_one_never_stopped(tmp_path, kills, env_steps):
     """The first kill comes while a checkpoint is written; with several, others in start-up and training."""
     arguments = ["--env", "Catch", *settings(CATCH)]

@@ -81,7 +81,7 @@ def run_script(script: Path, folder: Path, stubs: dict[str, str], **variables: s
         (programs / name).write_text(f"#!/bin/bash\n{text}\n", encoding="utf-8")
         (programs / name).chmod(0o755)
     environment = {"PATH": f"{programs}:{os.environ['PATH']}", **variables}
-    return subprocess.run(["bash", script], env=environment, cwd=folder, capture_output=True, text=True, timeout=60)
+    return subprocess.run(["bash", script], env=environment, cwd=folder, capture_output=True, text=True, timeout=300)
 
 
 # --- plain Kubernetes ---------------------------------------------------------------------------------------
@@ -270,7 +270,7 @@ def test_the_batch_script(code: int, restarts: str, again: bool, tmp_path: Path)
 
 
 def test_bash_can_read_the_batch_script() -> None:
-    subprocess.run(["bash", "-n", SLURM], check=True, timeout=60)
+    subprocess.run(["bash", "-n", SLURM], check=True, timeout=300)
 
 
 # --- the image ----------------------------------------------------------------------------------------------

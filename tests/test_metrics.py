@@ -177,7 +177,7 @@ from a2c.run.progress import LiveProgress
 LiveProgress(Console(force_terminal=True), "Pong, seed 0").announce()
 assert "tensorflow" not in sys.modules
 """
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
     assert "Pong, seed 0" in plain(shown.stdout)
 
 

@@ -162,6 +162,6 @@ def test_stopped_on_the_way_it_leaves_the_terminal_clean(pong_run, how, code):
     else:
         terminal.process.send_signal(how)
     shown = terminal.read()
-    assert terminal.process.wait(timeout=60) == code
+    assert terminal.process.wait(timeout=300) == code
     assert shown.endswith(LEAVE)
     assert b"Traceback" not in shown

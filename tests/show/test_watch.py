@@ -291,7 +291,7 @@ def test_a_signal_while_it_is_drawn_leaves_nothing(tmp_path, pong_run, number):
     )
     wait_for(lambda: any(file.stat().st_size for file in work.glob("a2c-*/*.mp4")), process)  # the encoder has begun
     process.send_signal(number)
-    text, errors = process.communicate(timeout=60)
+    text, errors = process.communicate(timeout=300)
     assert (process.returncode, text, errors) == (128 + number, "", "")
     assert not out.exists()
     assert not list(work.iterdir())
