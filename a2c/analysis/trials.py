@@ -127,7 +127,7 @@ class Trials:
             self.leave()
 
     def leave(self) -> None:
-        """Let others know that this process has no trial and looks for none."""
+        """Release the trials that this process has finished; `claim` does it too."""
         while self._told:
             self._told.pop().release()
 
