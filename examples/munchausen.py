@@ -21,7 +21,7 @@ class Munchausen(DQN):
     """The reward of an action also has alpha tau log pi(a | s), and the next value is soft (equation 4).
 
     pi is the softmax of the target network's Q / tau. With `n_step` > 1 the first reward alone has the bonus. `double`,
-    which DQN's presets set, has no effect.
+    which some of DQN's presets set, has no effect.
     """
 
     class Section(DQNSection):

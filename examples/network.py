@@ -38,7 +38,7 @@ def build(observation_space, num_actions: int, *, seed: int, dtype: str) -> kera
     observations = keras.Input(observation_space.shape, dtype=str(observation_space.dtype))
     x = PixelsToFloats(standardized=True, dtype=dtype)(observations)
     for filters in (8, 16):
-        # a bias of Conv2D's own is not exact, and runtime.numerics=exact does not allow it: see PROVEN_LAYERS
+        # a bias of Conv2D's own is not exact, so it needs runtime.numerics=fast: see check_layers
         x = keras.layers.Conv2D(filters, 4, 3, use_bias=False, kernel_initializer=orthogonal(), dtype=dtype)(x)
         x = keras.layers.ReLU(dtype=dtype)(Bias(dtype=dtype)(x))
     x = keras.layers.Flatten(dtype=dtype)(x)
