@@ -235,6 +235,7 @@ def test_nothing_outside_of_its_room_knows_an_algorithm_by_name():
         for name in names:
             assert f'"{name}"' not in text, f"{file} names {name}"
             assert f"algorithms.{name}" not in text, f"{file} imports {name}"
+        assert "algorithms import " not in text, f"{file} imports modules of algorithms by name"
         assert "algorithms.a2c" not in text, f"{file} imports a2c.algorithms.a2c"
 
 

@@ -1,10 +1,12 @@
 """Policies: what they draw, from what, and what they say beside it."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import VECTORS, A, run_config
 
+from a2c import extensions
 from a2c.algorithms.algorithm import build_algorithm
 from a2c.algorithms.policy import HELD, SPELL, ActorCriticPolicy, held_uniform
 
@@ -45,9 +47,18 @@ def test_acting_draws_what_exploring_draws():
     np.testing.assert_array_equal(policy.act(observations(50), seed), policy.explore(observations(50), seed)[0])
 
 
+def with_statistics(space, num_actions: int, *, seed: int, dtype: str) -> keras.Model:
+    """A network whose statistics change if it is called as in training."""
+    observations = keras.Input(space.shape)
+    x = keras.layers.BatchNormalization()(keras.layers.Dense(8)(observations))
+    values = keras.layers.Reshape(())(keras.layers.Dense(1)(x))
+    return keras.Model(observations, (keras.layers.Dense(num_actions)(x), values))
+
+
 @pytest.mark.parametrize("mode", ["eager", "graph"])
 def test_acting_changes_no_variable(mode):
-    policy = preferring(mode)
+    own = run_config({"name": extensions.register(with_statistics)}, {}, mode, runtime={"numerics": "fast"})
+    policy = build_algorithm(own, VECTORS, A).policy
     before = [variable.numpy().copy() for variable in policy.model.variables]
     policy.act(observations(4), np.array([1, 2], np.int64))
     policy.act_greedily(observations(4))

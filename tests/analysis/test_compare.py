@@ -104,17 +104,23 @@ def test_algorithms_are_compared_by_agent_steps_and_gradient_steps(tmp_path, tin
     ) in verdict(found)[0]
 
 
-@pytest.mark.parametrize("targets", [["a2c", "ppo"], ["trpo", "catch"]])
-def test_an_algorithm_is_compared_with_its_own_recipe_on_catch_unless_told(targets, tmp_path):
+@pytest.mark.parametrize(
+    ("targets", "told", "recipes"),
+    [
+        (["a2c", "ppo"], (), ["catch", "catch-ppo"]),
+        (["trpo", "catch"], (), ["catch-trpo", "catch"]),
+        (["a2c", "ppo"], ("Bandit",), ["atari", "vector-ppo"]),
+    ],
+)
+def test_an_algorithm_is_compared_with_its_own_recipe_on_catch_unless_told(targets, told, recipes, tmp_path):
     with pytest.raises(KeyboardInterrupt):
-        compare_targets(Request(folder=tmp_path, place=InProcess(stop_before=0)), targets)
+        compare_targets(Request(envs=told, folder=tmp_path, place=InProcess(stop_before=0)), targets)
     begun = json.loads((tmp_path / "comparison.json").read_text())["what"]["arms"]
-    recipes = {"a2c": "catch", "ppo": "catch-ppo", "trpo": "catch-trpo", "catch": "catch"}
-    expected = [(name, load_config(config=recipes[name])[0].algorithm) for name in targets]
+    expected = [(name, load_config(config=recipe)[0].algorithm) for name, recipe in zip(targets, recipes, strict=True)]
     assert [(name, arm["algorithm"]) for name, arm in begun] == [
         (name, algorithm.model_dump(mode="json")) for name, algorithm in expected
     ]
-    assert {arm["env"]["id"] for _, arm in begun} == {"Catch"}
+    assert {arm["env"]["id"] for _, arm in begun} == set(told or ["Catch"])
 
 
 @pytest.mark.integration

@@ -85,6 +85,9 @@ def test_the_draws_are_a_function_of_the_seed_however_often_the_search_is_starte
         parts += [claim.settings for claim in run(open_study(tmp_path / "parts", number))]
     assert len({settings[RATE] for settings in whole}) == 10
     assert parts == whole[:5]
+    (tmp_path / "another seed").mkdir()
+    another = Trials(tmp_path / "another seed", CONFIG.model_copy(update={"seed": 1}), SPACE, number=2, pruner="median")
+    assert [claim.settings == other for claim, other in zip(run(another), whole, strict=False)] == [True, False]
 
 
 def test_a_trial_that_was_left_is_claimed_again_with_its_settings_and_what_it_reported(tmp_path):
@@ -186,7 +189,7 @@ def test_hopeless_trials_are_pruned_but_never_the_default(tmp_path):
     study = open_study(tmp_path, number=8)
     default, *others = [study.claim(new=True) for _ in range(8)]
     for score, claim in enumerate(others[:5], 1):
-        claim.report({1_000: float(score)})
+        claim.report({300: float(score), 1_000: float(score)})
         study.complete(claim, float(score))
     for claim in (default, *others[5:]):
         claim.report({300: 0.0})  # before a fifth of the run nothing is judged

@@ -107,6 +107,8 @@ def test_what_is_read_and_written_again_gives_the_same_samples(index, alpha):
         again.restore(replay.state())
         for first, end, rows in pieces:
             again.write(first, end, rows)
+        for name, array in replay.state().items():
+            np.testing.assert_array_equal(again.state()[name], array, err_msg=name)
         for seed in range(20):
             for one, other in zip(*(r.sample(16, np.random.default_rng(seed)) for r in (replay, again)), strict=True):
                 np.testing.assert_array_equal(one, other)
@@ -181,6 +183,7 @@ def test_prioritised_samples_are_in_proportion():
     )
     replay.add(numbered(1))
     new = (replay.total - 3) % replay.slots * 2 + np.arange(2)
+    np.testing.assert_allclose(replay._tree.weights[new], wanted.max(), rtol=1e-5)
     assert counts(replay, 200)[new].min() >= 0.9 * 200 * 32 * wanted.max() / (wanted.sum() + 2 * wanted.max())
 
 

@@ -248,8 +248,14 @@ BAD_STATES = {
     "actions of two dimensions": lambda state: {**state, "series_actions": state["series_actions"][:, None]},
     "an action out of range": lambda state: {**state, "series_actions": state["series_actions"] + np.uint8(2)},
     "too few actions": lambda state: {**state, "series_actions": state["series_actions"][:-1]},
-    "a negative length": lambda state: {**state, "series_lengths": state["series_lengths"] * -1},
-    "a negative number": lambda state: {**state, "episode_numbers": state["episode_numbers"] - 9},
+    "a negative length": lambda state: {
+        **state,
+        "series_lengths": np.array([-1, 1, len(state["series_actions"])]),
+    },
+    "a negative number": lambda state: {
+        **state,
+        **{key: state[key] - 9 for key in ("episode_numbers", "series_numbers")},
+    },
     "an episode beyond all numbers": lambda state: {**state, "episode_numbers": np.full(3, 2**63 - 1)},
     "a series before its episode": lambda state: {**state, "series_numbers": state["series_numbers"] + 1},
     "no arrays": lambda state: dict.fromkeys(state, "text"),
