@@ -83,9 +83,11 @@ def test_what_is_told_is_what_is_written_and_the_bits_stay_as_they_are(tmp_path)
         assert moment.metrics == {name: line[name] for name in moment.metrics}
         assert set(moment.metrics) > {"policy_loss", "entropy"}
         assert moment.total_env_steps == 320
+        assert (moment.length_mean, moment.seconds) == (line["episode_length_mean"], line["seconds"])
     episodes = note.of("episode")
     assert [moment.episodes for moment, _, _ in episodes] == list(range(1, lines[-1]["episodes"] + 1))
     assert {score for _, score, _ in episodes} <= {-1.0, 1.0}
+    assert {length for *_, length in episodes} == {11}
     (evaluation,) = read_lines(tmp_path / "told" / "evaluations.jsonl")
     ((_, mean, scores),) = note.of("evaluation")
     assert (mean, list(scores)) == (evaluation["mean"], evaluation["returns"])

@@ -534,11 +534,12 @@ def test_the_best_is_a_last_resort(run_dir):
     assert "no checkpoint but best.npz" in said[0]
 
 
-def test_whoever_comes_second_goes_on_from_what_the_first_left(begun, run_dir):
+def test_whoever_comes_second_goes_on_from_what_the_first_left(begun, run_dir, monkeypatch):
     """The checkpoint is chosen under the lock: chosen before it, the other's later ones would be dropped."""
     longer = begun(96)
-    with FolderLock(run_dir) as lock:
+    with FolderLock(run_dir) as lock, monkeypatch.context() as patch:
         lock.take()
+        patch.setattr("a2c.run.folder.find_checkpoint", lambda *_: pytest.fail("chosen before the lock"))
         with pytest.raises(UserError, match="Another process"):
             train(longer, run_dir, resume=True)
     train(longer, run_dir, resume=True)

@@ -97,7 +97,7 @@ def test_an_event_file_that_is_a_link_or_nonsense_is_left_or_cut_without_harm(tm
 
 
 def test_counters_keep_the_last_100_games_and_survive_a_checkpoint():
-    counters = Counters()
+    counters = Counters(seconds=9.0)
     games = [Episode(0, number, 0, float(number), 10 * number, 0) for number in range(150)]
     counters.advance(80, 4, 16)
     for game in games[:3]:
@@ -169,16 +169,21 @@ def test_the_live_view_shows_progress_returns_and_the_last_games_at_any_width(wi
     assert max(map(len, drawn)) <= width
 
 
-def test_the_headline_is_on_the_screen_before_tensorflow_is_imported():
+def test_the_headline_is_on_the_screen_before_tensorflow_is_imported(tmp_path):
     code = """
 import sys
+import a2c.cli.training
 from rich.console import Console
+from a2c.cli import main
 from a2c.run.progress import LiveProgress
-LiveProgress(Console(force_terminal=True), "Pong, seed 0").announce()
-assert "tensorflow" not in sys.modules
+sys.modules["tensorflow"] = None  # its import fails
+a2c.cli.training._progress = lambda headline, quiet: LiveProgress(Console(force_terminal=True), headline)
+sys.argv = ["a2c", "train", "--env", "Catch"]
+main()
 """
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
-    assert "Pong, seed 0" in plain(shown.stdout)
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=300)
+    assert "Catch with the recipe" in plain(shown.stdout)
+    assert "tensorflow" in shown.stderr
 
 
 def test_clock_steps_and_speed_move_between_two_lines_of_metrics(monkeypatch):

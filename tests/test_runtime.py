@@ -2,9 +2,11 @@
 
 import os
 import platform
+import re
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError
+from pathlib import Path
 
 import pytest
 import tensorflow as tf
@@ -166,7 +168,11 @@ def test_the_command_line_refuses_exact_on_a_gpu_in_one_sentence(a_gpu, tmp_path
 
 def test_every_stream_of_every_run_has_a_seed_of_its_own():
     """Else actions, minibatches and weights would be drawn from the same numbers, or runs share their noise."""
-    streams = ("actions", "evaluation actions", "export actions", "minibatches", "weights")
+    sources = [path.read_text() for path in Path(a2c.__file__).parent.rglob("*.py")]
+    used = [name for text in sources for name in re.findall(r'stream_seed\([\w.]+, f?"([^"]+)"', text)]
+    streams, several = set(used), {"minibatches", "samples"}  # of algorithms that never meet
+    assert {name for name in used if used.count(name) > 1} == several
+    assert streams > several | {"actions", "evaluation actions", "export actions", "weights"}
     seeds = {stream_seed(seed, stream) for seed in range(20) for stream in streams}
     assert len(seeds) == 20 * len(streams)
     assert all(0 <= seed < 2**63 for seed in seeds)

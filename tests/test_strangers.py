@@ -225,6 +225,9 @@ def test_the_door_resolves_no_link_below_the_folder(tmp_path, decoy, kind):
         "also": lambda path: write_also(path.with_name("first"), path.name, below=home),
         "make": lambda path: files.make_folder(path / "more", below=home),
     }
+    (decoy / "folder" / "b").mkdir()
+    for path in ("c", "b/c"):  # what a followed link to the folder would meet
+        (decoy / "folder" / path).write_text("precious")
     outside = snapshot(decoy)
     for name, way in ways.items():
         for place in ("a", "a/b", "a/b/c", "a/b/.c.tmp"):

@@ -17,6 +17,7 @@ import yaml
 from conftest import GRAPH, read_lines, small_config, timeless, wait_for
 from killing import StopInEvaluation, scalars
 from PIL import Image
+from strangers import memory
 from tensorflow.python.summary.summary_iterator import summary_iterator
 
 from a2c.config import Config, UserError, changed, load_config
@@ -369,8 +370,6 @@ def evaluation_values(run_dir, tag) -> list[tuple[int, Any]]:
 @pytest.mark.integration
 def test_memory_does_not_grow_with_updates(run_dir):
     """A leak of one trajectory (3.6 MB) an update would be 180 MB here."""
-    import resource
-
     env = {"id": "Catch", "screen_size": 84, "num_envs": 8}
     model = {"conv_layers": [[4, 8, 8]]}
     config = small_config(
@@ -382,9 +381,9 @@ def test_memory_does_not_grow_with_updates(run_dir):
         runtime=GRAPH,
     )
     train(config, run_dir)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = memory("VmRSS")
     train(config.model_copy(update={"total_env_steps": 128 * 60}), run_dir, resume=True)
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    grown = memory("VmRSS") - before
     assert grown < 60_000, f"{grown} KiB"
 
 

@@ -27,6 +27,7 @@ def test_a_function_is_traced_when_it_is_first_called_and_never_again(mode):
     assert [execute(np.ones(n, np.float32)).numpy().sum() for n in (3, 4, 3)] == [6, 8, 6]
     execute.trace()
     assert len(traces) == 1
+    assert execute._trace.function_def.attr["_XlaMustCompile"].b is (mode == "xla")
 
 
 def test_threads_that_call_it_at_a_time_share_one_trace():

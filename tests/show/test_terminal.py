@@ -13,6 +13,7 @@ import subprocess
 import sys
 import termios
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -66,16 +67,19 @@ def test_only_what_differs_is_written_and_then_all_is_right():
     assert changes(after, after) == ""
 
 
-def watch_here(monkeypatch: pytest.MonkeyPatch, run: Path, *arguments: str, rows: int = 24) -> tuple[int, str]:
-    """`a2c watch --terminal` in this process, on a pseudo-terminal of 80 columns: its code, and all it has shown."""
+def watch_here(monkeypatch: pytest.MonkeyPatch, run: Path, *arguments: str, rows: int = 24) -> tuple[int, str, float]:
+    """`a2c watch --terminal` in this process, on a pseudo-terminal of 80 columns: its code, text and seconds."""
     master, slave = os.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, 80, 0, 0))
-    shown = bytearray()
+    shown, times = bytearray(), {}
 
     def read() -> None:
         with contextlib.suppress(OSError):  # when the other end is closed
             while got := os.read(master, 65536):
                 shown.extend(got)
+                for mark in (ENTER, LEAVE):
+                    if mark in shown:
+                        times.setdefault(mark, time.monotonic())
 
     reader = threading.Thread(target=read)
     reader.start()
@@ -88,12 +92,13 @@ def watch_here(monkeypatch: pytest.MonkeyPatch, run: Path, *arguments: str, rows
             main()
     reader.join(60)
     os.close(master)
-    return ended.value.code or 0, shown.decode()
+    return ended.value.code or 0, shown.decode(), times.get(LEAVE, 0) - times.get(ENTER, 0)
 
 
 def test_a_game_is_played_in_its_time_and_the_terminal_is_as_before(catch_run, tmp_path, monkeypatch):
-    code, shown = watch_here(monkeypatch, catch_run, "--json", str(tmp_path / "w.json"))
+    code, shown, seconds = watch_here(monkeypatch, catch_run, "--json", str(tmp_path / "w.json"))
     assert code == 0
+    assert seconds > 1.2  # eleven steps at eight a second, the first at once
     _, _, rest = shown.partition(ENTER.decode())
     text, _, after = rest.partition(LEAVE.decode())
     assert "\x1b[?1049h" not in rest
@@ -110,7 +115,7 @@ def test_a_game_is_played_in_its_time_and_the_terminal_is_as_before(catch_run, t
 
 
 def test_a_terminal_that_is_too_small_is_refused(catch_run, monkeypatch):
-    code, shown = watch_here(monkeypatch, catch_run, rows=10)
+    code, shown, _ = watch_here(monkeypatch, catch_run, rows=10)
     assert code == 2
     assert "needs at least 40 columns and 15 rows, and this terminal has 80 and 10; make it larger." in shown
     assert "\x1b[?1049h" not in shown
