@@ -238,6 +238,7 @@ def test_a_run_whose_environment_is_not_installed_is_passed_over_too(run_cli, tm
 
 def test_a_folder_of_runs_holds_linked_runs_and_may_hold_closed_folders(tmp_path, breakout, monkeypatch):
     (tmp_path / "linked").symlink_to(breakout)
+    assert find_runs(tmp_path) == [tmp_path / "linked"]
     (tmp_path / "closed").mkdir(mode=0)
 
     def files_of(folder: Path) -> list[Path]:

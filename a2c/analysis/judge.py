@@ -25,7 +25,7 @@ from a2c.config import Config, changed, printable_lines
 from a2c.config.explain import explained
 from a2c.messages import counted
 from a2c.run.files import write_atomically
-from a2c.run.lock import FolderLock, LockedError, is_locked
+from a2c.run.lock import LockedError, alone_in, is_locked
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,7 @@ def judge(found: Found, options: Search, *, seeds: int, command: str) -> Judgeme
     except NoReturnError:
         ended = f"no training game of a judging run ended in {found.config.total_env_steps:,} steps"
         return Judgement(best, f"{_unshown(name)}: {ended}; give --steps more.")
-    with FolderLock(found.folder) as lock:
-        lock.wait()  # all processes of a search judge it together, and write the same files
+    with alone_in(found.folder):  # all processes of a search judge it together, and write the same files
         write_report(comparison, command)
     assert comparison.convergence is not None
     (contrast,) = comparison.convergence.contrasts
@@ -140,8 +139,7 @@ def write_best(config: Config, found: Found, judgement: Judgement, command: str)
         command: that made it.
     """
     judged, study, file = judgement.trial, found.trials, found.folder / "best.yaml"
-    with FolderLock(found.folder) as lock:
-        lock.wait()  # for other processes of the search
+    with alone_in(found.folder):
         if judged is None or judged.number != study.best().number:
             return None
         settings = with_settings(config, {**study.settings_of(judged), "seed": Config().seed})

@@ -11,7 +11,7 @@ from a2c.config import UserError, shown
 from a2c.execution.machine import versions
 from a2c.reading import read_text
 from a2c.run.files import make_folders, write_atomically
-from a2c.run.lock import FolderLock
+from a2c.run.lock import alone_in
 
 
 def open_folder(folder: Path | None, noun: str, name: str, what: dict[str, Any]) -> Path:
@@ -36,8 +36,7 @@ def open_folder(folder: Path | None, noun: str, name: str, what: dict[str, Any])
             raise UserError(f"{folder} holds other files; choose another --out.")
         try:
             make_folders(folder)
-            with FolderLock(folder) as lock:
-                lock.wait()
+            with alone_in(folder):
                 if not file.is_file():  # the same command may be started twice at once
                     write_atomically(file, json.dumps({"what": what, "versions": versions()}, indent=2) + "\n")
         except OSError as error:

@@ -25,7 +25,7 @@ from a2c.analysis.space import Dimension, Range, Space, contains, rounded, with_
 from a2c.config import Config, UserError, changed, dotted, dump_config, short_key
 from a2c.reading import read_bytes
 from a2c.run.files import make_folders, write_atomically
-from a2c.run.lock import FolderLock, LockedError, is_locked
+from a2c.run.lock import FolderLock, LockedError, alone_in, is_locked
 
 GRID = 20  # points of a run at which trials are compared
 STUDY = "a2c"  # the name of the study in the folder's own storage
@@ -88,8 +88,7 @@ class Trials:
         self.optuna = import_optuna()
         self.state = self.optuna.trial.TrialState
         self._told: list[FolderLock] = []  # of trials that this process has finished since its last claim
-        with FolderLock(folder) as lock:
-            lock.wait()
+        with alone_in(folder):
             self.study = self._open(storage, pruner)
             self._enqueue_default()
 
@@ -120,8 +119,7 @@ class Trials:
             UserError: if MOST_REFUSED draws in a row contradict themselves.
         """
         try:
-            with FolderLock(self.folder) as lock:
-                lock.wait()
+            with alone_in(self.folder):
                 return self._left_trial() or (self._new_trial() if new else None)
         finally:
             self.leave()

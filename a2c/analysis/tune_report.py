@@ -18,7 +18,7 @@ from a2c.analysis.tune import Found
 from a2c.config import short_keys
 from a2c.execution.machine import versions
 from a2c.run.files import make_folders, write_atomically
-from a2c.run.lock import FolderLock
+from a2c.run.lock import alone_in
 from a2c.show.style import render
 
 SHOWN = 10  # trials, in the table
@@ -44,8 +44,7 @@ def write_tune_report(found: Found, judgement: Judgement, command: str) -> Path:
     """Write `report/`: trials.csv, study.json and the pictures; returns the folder."""
     folder = found.folder / "report"
     make_folders(folder)
-    with FolderLock(found.folder) as lock:
-        lock.wait()  # for other processes of the search
+    with alone_in(found.folder):
         rows = [_row(found, trial) for trial in found.trials.all()]
         values = {
             "command": command,

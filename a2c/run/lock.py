@@ -10,7 +10,8 @@ import os
 import re
 import socket
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from pathlib import Path
 
@@ -109,6 +110,14 @@ class FolderLock:
         """Release the lock, if it was taken."""
         if self.file is not None:
             self.file.close()
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder in this block, as soon as no other process has it."""
+    with FolderLock(folder) as lock:
+        lock.wait()
+        yield
 
 
 def _has_ended(number: int) -> bool:

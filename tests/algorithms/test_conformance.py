@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 import pytest
+from updates import with_statistics
 
 from a2c import extensions
 from a2c.algorithms.algorithm import Algorithm, build_algorithm
@@ -93,15 +93,6 @@ def test_eager_execution_gives_the_bits_of_graphs(name):
         variables = [v.numpy().tobytes() for group in algorithm.variables.values() for v in group]
         found.append((variables, [{key: float(x) for key, x in update.metrics.items()} for update in updates]))
     assert found[0] == found[1]
-
-
-def with_statistics(space: Any, num_actions: int, *, seed: int, dtype: str) -> keras.Model:
-    """A network with variables that are not trained."""
-    observations = keras.Input(space.shape)
-    x = keras.layers.BatchNormalization(moving_mean_initializer="ones")(keras.layers.Dense(8)(observations))
-    y = keras.layers.BatchNormalization()(keras.layers.Dense(8)(observations))
-    values = keras.layers.Reshape(())(keras.layers.Dense(1)(y))
-    return keras.Model(observations, (keras.layers.Dense(num_actions)(x), values))
 
 
 @pytest.mark.parametrize("name", quick(ALGORITHMS, ["sac", "trpo"]))

@@ -1,10 +1,10 @@
 """Policies: what they draw, from what, and what they say beside it."""
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from conftest import VECTORS, A, run_config
+from updates import with_statistics
 
 from a2c import extensions
 from a2c.algorithms.algorithm import build_algorithm
@@ -45,14 +45,6 @@ def test_what_is_said_is_what_was_announced(algorithm, said):
 def test_acting_draws_what_exploring_draws():
     policy, seed = preferring(), np.array([1, 2], np.int64)
     np.testing.assert_array_equal(policy.act(observations(50), seed), policy.explore(observations(50), seed)[0])
-
-
-def with_statistics(space, num_actions: int, *, seed: int, dtype: str) -> keras.Model:
-    """A network whose statistics change if it is called as in training."""
-    observations = keras.Input(space.shape)
-    x = keras.layers.BatchNormalization()(keras.layers.Dense(8)(observations))
-    values = keras.layers.Reshape(())(keras.layers.Dense(1)(x))
-    return keras.Model(observations, (keras.layers.Dense(num_actions)(x), values))
 
 
 @pytest.mark.parametrize("mode", ["eager", "graph"])

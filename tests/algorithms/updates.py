@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 
@@ -31,3 +32,12 @@ def recorded(algorithm: Any, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     monkeypatch.setattr(algorithm.memory, "sample", record)
     return found
+
+
+def with_statistics(space: Any, num_actions: int, *, seed: int, dtype: str) -> keras.Model:
+    """A network with variables that are not trained."""
+    observations = keras.Input(space.shape)
+    x = keras.layers.BatchNormalization(moving_mean_initializer="ones")(keras.layers.Dense(8)(observations))
+    y = keras.layers.BatchNormalization()(keras.layers.Dense(8)(observations))
+    values = keras.layers.Reshape(())(keras.layers.Dense(1)(y))
+    return keras.Model(observations, (keras.layers.Dense(num_actions)(x), values))

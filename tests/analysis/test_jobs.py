@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from conftest import heed_sigint, wait_for
@@ -81,9 +82,10 @@ def test_what_is_done_is_not_run_again(tmp_path):
 )
 def test_a_job_that_fails_is_told_with_its_last_words_and_the_others_are_stopped(tmp_path, program, said):
     jobs = [job(tmp_path, "slow", "import time; time.sleep(100)"), job(tmp_path, "broken", program)]
-    place = Remembering()
+    place, start = Remembering(), time.monotonic()
     with pytest.raises(UserError, match=said):
         run_jobs(jobs, workers=2, folder=tmp_path, place=place)
+    assert time.monotonic() - start < 50
     assert place.started[0].poll() == -PASSED_ON
 
 

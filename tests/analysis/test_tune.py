@@ -43,6 +43,14 @@ def files(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def found(tmp_path: Path) -> Found:
+    """A search of which nothing was tried."""
+    config = load_config(config="catch-ppo", overrides={"total_env_steps": 2_000})[0]
+    study = Trials(tmp_path, config, {"optimizer.learning_rate": Range(1e-4, 1e-2)}, number=2, pruner="none")
+    return Found(tmp_path, config, study, None)
+
+
 def words(*more: str) -> list[str]:
     return ["tune", "--config", "tiny.yaml", "--space", "space.yaml", "--out", "out", *more]
 
@@ -98,10 +106,8 @@ def test_a_sentence_names_what_a_difference_lacks_to_be_shown():
 
 
 @pytest.mark.integration
-def test_the_best_settings_are_not_replaced_by_those_of_an_earlier_best_trial(tmp_path):
-    config = load_config(config="catch-ppo", overrides={"total_env_steps": 2_000})[0]
-    study = Trials(tmp_path, config, {"optimizer.learning_rate": Range(1e-4, 1e-2)}, number=2, pruner="none")
-    found = Found(tmp_path, config, study, None)
+def test_the_best_settings_are_not_replaced_by_those_of_an_earlier_best_trial(tmp_path, found):
+    config, study = found.config, found.trials
     study.complete(study.claim(new=True), 0.5)
     earlier = judge(found, Search(config), seeds=0, command="")
     assert write_best(config, found, earlier, "") == tmp_path / "best.yaml"
@@ -114,13 +120,11 @@ def test_the_best_settings_are_not_replaced_by_those_of_an_earlier_best_trial(tm
 
 @pytest.mark.integration
 @pytest.mark.parametrize("write", [lambda *given: write_best(given[0].config, *given), write_tune_report])
-def test_what_all_processes_of_a_search_write_is_written_by_one_at_a_time(tmp_path, write):
-    config = load_config(config="catch-ppo", overrides={"total_env_steps": 2_000})[0]
-    study = Trials(tmp_path, config, {"optimizer.learning_rate": Range(1e-4, 1e-2)}, number=2, pruner="none")
-    found = Found(tmp_path, config, study, None)
+def test_what_all_processes_of_a_search_write_is_written_by_one_at_a_time(tmp_path, found, write):
+    study = found.trials
     study.complete(study.claim(new=True), 0.5)
     study.leave()
-    judgement = judge(found, Search(config), seeds=0, command="")
+    judgement = judge(found, Search(found.config), seeds=0, command="")
     with ThreadPoolExecutor(1) as thread, FolderLock(tmp_path) as lock:
         lock.take()
         written = thread.submit(write, found, judgement, "a2c tune")
