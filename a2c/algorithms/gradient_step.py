@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -17,6 +18,8 @@ from a2c.shapes import check_shapes
 Metrics = dict[str, tf.Tensor]  # float32 by name: scalars, and what is told of each row, such as DQN's td_errors
 Batch = Any  # a named tuple of tensors or arrays, each [t, B, ...]
 Pool = Callable[[Moments], Moments]  # the moments of a slice -> those of the joint batch
+
+DECISIVE = ("total_loss", "grad_norm")  # the metrics of which all must be finite, or a step is not applied
 
 
 class Fit(NamedTuple):
@@ -118,7 +121,8 @@ class GradientStep:
         """
         clipped, all_metrics = self.replicas.run(lambda b: self.clipped_gradients(b, tap), batch)
         metrics: Metrics = self.replicas.first(all_metrics)
-        tf.cond(_is_finite(metrics), lambda: self.apply_gradients(clipped), lambda: None)
+        finite = tf.math.is_finite([metrics[name] for name in DECISIVE])
+        tf.cond(tf.reduce_all(finite), lambda: self.apply_gradients(clipped), lambda: None)
         return metrics
 
     def gradients(self, batch: Batch, tap: Tap = untapped, pool: Pool = lambda own: own) -> tuple[list[tf.Tensor], Fit]:
@@ -133,7 +137,7 @@ class GradientStep:
 
     def is_finite(self, metrics: Metrics) -> bool:
         """Whether the loss and the gradients of a step were finite, so that it was applied."""
-        return bool(_is_finite(metrics))
+        return all(math.isfinite(float(metrics[name])) for name in DECISIVE)
 
     def apply_gradients(self, clipped: Sequence[Any]) -> None:
         """One optimizer step with the result of `clipped_gradients`."""
@@ -169,10 +173,6 @@ class GradientStep:
 def _explained(each: tf.Tensor) -> tf.Tensor:
     """The explained variance of the joint batch, from the moments [replicas, 4] of errors and returns."""
     return explained_variance(pooled(Moments(each[:, 0], each[:, 1])), pooled(Moments(each[:, 2], each[:, 3])))
-
-
-def _is_finite(metrics: Metrics) -> tf.Tensor:
-    return tf.math.is_finite(metrics["total_loss"]) & tf.math.is_finite(metrics["grad_norm"])
 
 
 def tap_each(tap: Tap, stage: str, variables: Sequence[Any], tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:

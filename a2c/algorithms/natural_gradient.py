@@ -5,6 +5,7 @@ P = number of weights of the policy's network, T = rollout_length, B = num_envs,
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import keras
@@ -105,7 +106,7 @@ class NaturalGradientStep:
 
     def is_finite(self, metrics: Metrics) -> bool:
         """Whether surrogate, gradient and step were finite; if not, the line search accepted nothing."""
-        return all(bool(tf.math.is_finite(metrics[name])) for name in ("policy_loss", "policy_grad_norm", "step_norm"))
+        return all(math.isfinite(float(metrics[name])) for name in ("policy_loss", "policy_grad_norm", "step_norm"))
 
     def _expand(self, batch: PolicyBatch, tap: Tap) -> Expansion:
         weights = flat([tf.convert_to_tensor(v) for v in self.variables])

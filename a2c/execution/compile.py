@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -38,6 +39,7 @@ class Compiled:
         self.as_operation = as_operation
         self._specs = tf.nest.flatten(signature)
         self._admit: Callable[[Any], Any] = tf.convert_to_tensor
+        self._fitting: set[tuple[Any, ...]] = set()  # dtypes and shapes that were checked, which takes 15 us
         self._trace: Callable[..., Any] | None = None
         self._tracing = threading.Lock()  # the threads of several groups of environments may call it
 
@@ -46,13 +48,19 @@ class Compiled:
         if self._trace is None:
             self.trace()
         tensors = [self._admit(x) for x in tf.nest.flatten(inputs)]
+        kinds = tuple((x.dtype, x.shape) for x in tensors)
+        if kinds not in self._fitting:
+            self._check(tensors)
+            self._fitting.add(kinds)
+        return self.execute(*tensors)
+
+    def _check(self, tensors: list[Any]) -> None:
         if len(tensors) != len(self._specs):
             fields = ", ".join(getattr(self.signature[0], "_fields", ()))
             raise ValueError(f"expected {len(self._specs)} tensors ({fields}), not {len(tensors)}")
         for i, (tensor, spec) in enumerate(zip(tensors, self._specs, strict=True)):
             if spec.dtype != tensor.dtype or not spec.shape.is_compatible_with(tensor.shape):
                 raise ValueError(f"{self._name(i)}expected {_kind(spec)}, not {_kind(tensor)}")
-        return self.execute(*tensors)
 
     def trace(self) -> None:
         """Trace it now, if that was not done yet."""
@@ -94,12 +102,13 @@ def _as_operation(trace: Any, name: str) -> Callable[..., Any]:
     No gradient flows through it, its errors name no line, and TensorFlow keeps it until the process ends.
     """
     captured, dtypes, rewrites = trace.captured_inputs, [output.dtype for output in trace.outputs], graph_rewrites()
+    structure = trace.structured_outputs
 
     def execute(*inputs: tf.Tensor | np.ndarray) -> Any:
         outputs = tf.raw_ops.StatefulPartitionedCall(
             args=[*inputs, *captured], Tout=dtypes, f=trace, config_proto=rewrites, name=name
         )
-        return tf.nest.pack_sequence_as(trace.structured_outputs, outputs)
+        return keras.tree.pack_sequence_as(structure, outputs)  # tf.nest takes five times as long
 
     return execute
 

@@ -110,6 +110,17 @@ def test_an_operation_reads_arrays_where_they_are():
     assert (copied.numpy() == 0).all()
 
 
+def test_inputs_that_fit_do_not_admit_others():
+    execute = Compiled(lambda x, y: x + y, "graph", *[tf.TensorSpec((None,), tf.float32)] * 2, as_operation=True)
+    two, doubles = np.ones(2, np.float32), np.ones(2)
+    for _ in range(2):
+        np.testing.assert_array_equal(execute(two, two), [2, 2])
+        with pytest.raises(ValueError, match=r"^expected float32 \(None,\), not float64 \(2,\)$"):
+            execute(two, doubles)
+        with pytest.raises(ValueError, match=r"^expected 2 tensors \(\), not 1$"):
+            execute(two)
+
+
 def test_arrays_may_lie_anyhow_in_memory():
     execute = Compiled(tf.square, "graph", tf.TensorSpec((None, 2), tf.float32), as_operation=True)
     table = np.arange(12, dtype=np.float32).reshape(3, 4)
