@@ -620,6 +620,23 @@ def test_a_loss_that_is_not_finite_is_no_stage_of_a_gradient():
     assert nonfinite_stage(step, batch) == "stage 'total_loss'"
 
 
+def test_a_loss_may_have_another_dtype_than_the_weights():
+    right = imported("algorithm")._loss
+
+    def double(self, *batch):
+        fit = right(self, *batch)
+        return fit._replace(loss=tf.cast(fit.loss, tf.float64))
+
+    steps = [built(changed(_loss=loss)).steps["update"] for loss in (right, double)]
+    batch = tf.nest.map_structure(lambda spec: np.ones(spec.shape, spec.dtype.as_numpy_dtype), steps[0].signature)
+    plain, doubled = (step(batch) for step in steps)
+    assert doubled["total_loss"].dtype == tf.float64
+    assert {name: float(metric) for name, metric in doubled.items()} == pytest.approx(
+        {name: float(metric) for name, metric in plain.items()}
+    )
+    assert all(step.is_finite(metrics) for step, metrics in zip(steps, (plain, doubled), strict=True))
+
+
 def test_a_step_without_values_explains_no_variance():
     right = imported("algorithm")._loss
     both = [

@@ -8,7 +8,7 @@ from gymnasium.spaces import Box
 
 import a2c.networks.model
 from a2c.config import ModelConfig, UserError
-from a2c.networks.model import Bias, MaxPool, MotionConv2D, PixelsToFloats, StridedConv2D, build_model, check_layers
+from a2c.networks.model import Bias, MaxPool, MotionConv2D, PixelsToFloats, build_model, check_layers
 
 TINY = ((4, 4, 4), (8, 4, 2))
 
@@ -238,84 +238,6 @@ def test_motion_changes_the_first_convolution_of_each_trunk_alone(name):
     kinds = {layer.name: type(layer) for layer in model.layers if isinstance(layer, keras.layers.Conv2D)}
     assert {name for name, kind in kinds.items() if kind is MotionConv2D} == {"conv_1", "value_conv_1"}
     assert len(kinds) > 2
-
-
-CONVOLUTIONS = {  # shape of an image; kernel, stride, padding
-    "Nature's second": ((20, 20, 3), 4, 2, "valid"),
-    "not square": ((12, 21, 2), (5, 6), (2, 3), "valid"),
-    "stride 1": ((7, 9, 2), 3, 1, "valid"),
-    "a width that the stride does not divide": ((9, 9, 2), 4, 2, "valid"),
-    "a kernel that the stride does not divide": ((8, 8, 2), 3, 2, "valid"),
-    "padding": ((8, 8, 2), 4, 2, "same"),
-}
-
-
-@pytest.mark.parametrize("mode", ["graph", "eager"])
-@pytest.mark.parametrize("case", CONVOLUTIONS)
-def test_a_strided_convolution_is_keras_own_to_the_second_derivative(case, mode):
-    """With whole numbers, whose sums are exact in any order."""
-    image, *sizes = CONVOLUTIONS[case]
-    rng = np.random.default_rng(0)
-
-    def numbers(*shape):
-        return tf.constant(rng.integers(-4, 5, shape).astype(np.float32))
-
-    plain, ours = layers = [kind(5, *sizes, use_bias=False) for kind in (keras.layers.Conv2D, StridedConv2D)]
-    x = numbers(3, *image)
-    for layer in layers:
-        layer.build(x.shape)
-    kernel, upstream = numbers(*plain.kernel.shape), numbers(*plain.compute_output_shape(x.shape))
-
-    def derivatives(layer):
-        layer.kernel.assign(kernel)
-        with tf.GradientTape(persistent=True) as outer:
-            outer.watch(x)
-            with tf.GradientTape() as tape:
-                tape.watch(x)
-                y = layer(x)
-            first = tape.gradient(y, [x, layer.kernel], output_gradients=upstream)
-        return y, *first, outer.gradient(first[0], layer.kernel), outer.gradient(first[1], x)
-
-    compiled = tf.function(derivatives) if mode == "graph" else derivatives
-    for wanted, found in zip(compiled(plain), compiled(ours), strict=True):
-        np.testing.assert_array_equal(found, wanted)
-
-
-def test_the_gradients_of_images_have_stride_1_along_rows():
-    """That is why there is a layer of our own."""
-    model = build(image_space(84, 84, 4), name="nature")
-
-    @tf.function
-    def gradients(x):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(model(x)[0])
-        return tape.gradient(loss, model.trainable_variables)
-
-    graph = gradients.get_concrete_function(tf.TensorSpec((2, 84, 84, 4), tf.uint8)).graph
-    strides = [op.get_attr("strides") for op in graph.get_operations() if op.type == "Conv2DBackpropInput"]
-    assert sorted(strides) == [[1, 1, 1, 1], [1, 2, 1, 1], [1, 4, 4, 1]]  # the last is of pixels, and is never run
-
-
-def test_a_bias_of_images_is_added_to_every_pixel_and_its_gradient_is_their_sum():
-    x, upstream = (tf.constant(images(3, 4, 5, 2, seed=seed).astype(np.float32)) for seed in (0, 1))
-    layer = Bias()
-    layer.build(x.shape)
-    layer.bias.assign([3.0, -5.0])
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = layer(x)
-    of_images, of_bias = tape.gradient(y, [x, layer.bias], output_gradients=upstream)
-    np.testing.assert_array_equal(y, x + np.float32([3, -5]))
-    np.testing.assert_array_equal(of_images, upstream)
-    np.testing.assert_array_equal(of_bias, upstream.numpy().sum(axis=(0, 1, 2)))
-
-
-@pytest.mark.parametrize("shape", [(None, None, 2), (2,)], ids=str)
-def test_a_bias_fits_images_of_any_size_and_vectors(shape):
-    x = keras.Input(shape)
-    model = keras.Model(x, Bias()(x))
-    model.layers[-1].bias.assign([3.0, -5.0])
-    np.testing.assert_array_equal(model(np.ones((3, *(4 for size in shape[:-1]), 2), np.float32))[..., 1], -4)
 
 
 def test_a_still_background_cancels_out_of_the_changes():

@@ -121,7 +121,7 @@ class GradientStep:
         """
         clipped, all_metrics = self.replicas.run(lambda b: self.clipped_gradients(b, tap), batch)
         metrics: Metrics = self.replicas.first(all_metrics)
-        finite = tf.math.is_finite([metrics[name] for name in DECISIVE])
+        finite = [tf.math.is_finite(metrics[name]) for name in DECISIVE]
         tf.cond(tf.reduce_all(finite), lambda: self.apply_gradients(clipped), lambda: None)
         return metrics
 

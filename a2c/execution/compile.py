@@ -39,7 +39,7 @@ class Compiled:
         self.as_operation = as_operation
         self._specs = tf.nest.flatten(signature)
         self._admit: Callable[[Any], Any] = tf.convert_to_tensor
-        self._fitting: set[tuple[Any, ...]] = set()  # dtypes and shapes that were checked, which takes 15 us
+        self._fitting: set[tuple[Any, ...]] = set()  # dtypes and shapes that passed `_check`, which takes 15 us
         self._trace: Callable[..., Any] | None = None
         self._tracing = threading.Lock()  # the threads of several groups of environments may call it
 
@@ -103,12 +103,14 @@ def _as_operation(trace: Any, name: str) -> Callable[..., Any]:
     """
     captured, dtypes, rewrites = trace.captured_inputs, [output.dtype for output in trace.outputs], graph_rewrites()
     structure = trace.structured_outputs
+    # Keras packs in a fifth of tf.nest's time, but OrderedDicts in another order
+    order = keras.tree.flatten(tf.nest.pack_sequence_as(structure, range(len(dtypes))))
 
     def execute(*inputs: tf.Tensor | np.ndarray) -> Any:
         outputs = tf.raw_ops.StatefulPartitionedCall(
             args=[*inputs, *captured], Tout=dtypes, f=trace, config_proto=rewrites, name=name
         )
-        return keras.tree.pack_sequence_as(structure, outputs)  # tf.nest takes five times as long
+        return keras.tree.pack_sequence_as(structure, [outputs[place] for place in order])
 
     return execute
 

@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from a2c.algorithms.policy import Head, Shown
 from a2c.config import UserError
-from a2c.networks.model import LINEAR, TANH, Bias, MaxPool, MotionConv2D, PixelsToFloats, StridedConv2D
+from a2c.networks.model import LINEAR, TANH, Bias, MaxPool, MotionConv2D, PixelsToFloats
 
 OPSET = 18  # of 2023; the first in which ReduceMean takes its axes as an input
 IR_VERSION = 8  # the matching file format
@@ -179,7 +179,6 @@ _WRITERS: dict[type, Callable[..., str]] = {
     keras.layers.InputLayer: _input,
     PixelsToFloats: _pixels,
     keras.layers.Conv2D: _convolution,
-    StridedConv2D: _convolution,
     MotionConv2D: _convolution,
     Bias: _bias,
     MaxPool: _max_pool,

@@ -135,48 +135,6 @@ class PixelsToFloats(keras.layers.Layer):
         return (n, b, c, a) if a < c else (n, a, b, c)  # type: ignore[operator]
 
 
-class StridedConv2D(keras.layers.Conv2D):
-    """A convolution whose gradient with respect to the images is faster than TensorFlow's.
-
-    With stride S, S pixels side by side count as one pixel of S times as many channels: another shape of the same
-    array, along whose rows the stride is 1. On the processors tried the gradient has the same bits.
-    """
-
-    def convolution_op(self, inputs: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
-        """See Keras."""
-        s = self.strides[1]
-        if self.padding != "valid" or inputs.shape[2] % s or self.kernel_size[1] % s:
-            return super().convolution_op(inputs, kernel)
-        return _strided_convolution(inputs, tf.convert_to_tensor(kernel), self.strides)
-
-
-def _strided_convolution(images: tf.Tensor, kernel: tf.Tensor, strides: tuple[int, int]) -> tf.Tensor:
-    down, s = strides
-    (height, width, channels), (*kernel_size, _, filters) = images.shape[1:], kernel.shape
-
-    def convolve(images: tf.Tensor, kernel: tf.Tensor) -> Any:
-        def gradients(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            merged = tf.raw_ops.Conv2DBackpropInput(
-                input_sizes=[tf.shape(images)[0], height, width // s, s * channels],
-                filter=tf.reshape(kernel, [kernel_size[0], kernel_size[1] // s, s * channels, filters]),
-                out_backprop=upstream,
-                strides=[1, down, 1, 1],
-                padding="VALID",
-            )
-            of_kernel = tf.raw_ops.Conv2DBackpropFilter(
-                input=images,
-                filter_sizes=kernel.shape,
-                out_backprop=upstream,
-                strides=[1, down, s, 1],
-                padding="VALID",
-            )
-            return tf.reshape(merged, [-1, height, width, channels]), of_kernel
-
-        return tf.nn.conv2d(images, kernel, strides, "VALID"), gradients
-
-    return tf.custom_gradient(convolve)(images, kernel)
-
-
 class MotionConv2D(keras.layers.Conv2D):
     """A convolution of the newest frame and of the changes from each frame to the next, these `MOTION_GAIN` times.
 
@@ -207,14 +165,7 @@ class Bias(keras.layers.Layer):
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         """Add the bias."""
-        if len(x.shape) == 4 and all(x.shape[1:]):
-            return tf.custom_gradient(_plus_bias)(x, tf.convert_to_tensor(self.bias))
         return x + self.bias
-
-
-def _plus_bias(images: tf.Tensor, bias: tf.Tensor) -> Any:
-    whole = tf.broadcast_to(bias, images.shape[1:])  # TensorFlow repeats longer rows faster
-    return images + whole, lambda upstream: (upstream, tf.reduce_sum(upstream, axis=[0, 1, 2]))
 
 
 class MaxPool(keras.layers.Layer):
@@ -260,7 +211,7 @@ LINEAR, TANH = keras.activations.linear, keras.activations.tanh
 PROVEN_LAYERS: dict[type, tuple[Any, ...]] = {
     **dict.fromkeys((keras.layers.InputLayer, keras.layers.Flatten, keras.layers.Reshape, keras.layers.Add), (None,)),
     **dict.fromkeys((keras.layers.ReLU, PixelsToFloats, Bias, MaxPool), (None,)),
-    **dict.fromkeys((keras.layers.Conv2D, StridedConv2D, MotionConv2D, keras.layers.Dense), (LINEAR,)),
+    **dict.fromkeys((keras.layers.Conv2D, MotionConv2D, keras.layers.Dense), (LINEAR,)),
     keras.layers.Activation: (LINEAR, TANH),
 }
 
@@ -297,7 +248,7 @@ class _Trunk:
         self.seeds = seeds
         self.prefix = prefix  # of the names of layers
         self.layers = 0
-        self.next_conv = MotionConv2D if motion else keras.layers.Conv2D  # its input needs no gradient
+        self.next_conv = MotionConv2D if motion else keras.layers.Conv2D
 
     def orthogonal(self, gain: float) -> keras.initializers.Initializer:
         return keras.initializers.Orthogonal(gain, seed=int(self.seeds.integers(2**31)))
@@ -325,7 +276,7 @@ class _Trunk:
         return keras.layers.ReLU(dtype=self.dtype)(x)
 
     def conv(self, x: Any, filters: int, kernel: int, stride: int, padding: str = "valid") -> Any:
-        kind, self.next_conv = self.next_conv, StridedConv2D
+        kind, self.next_conv = self.next_conv, keras.layers.Conv2D
         layer = kind(
             filters,
             kernel,

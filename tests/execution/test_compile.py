@@ -1,6 +1,8 @@
 """Compiled functions: one trace, called as an operation, in the calling thread."""
 
 import threading
+from collections import OrderedDict
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -119,6 +121,31 @@ def test_inputs_that_fit_do_not_admit_others():
             execute(two, doubles)
         with pytest.raises(ValueError, match=r"^expected 2 tensors \(\), not 1$"):
             execute(two)
+
+
+class Pair(NamedTuple):
+    z: tf.Tensor
+    a: tf.Tensor
+
+
+STRUCTURES = {
+    "a tensor": lambda x: x,
+    "a tuple": lambda x: (x, 2 * x),
+    "a dict": lambda x: {"z": x, "a": (2 * x, 3 * x)},
+    "an ordered dict": lambda x: OrderedDict(z=x, a=2 * x),
+    "a named tuple": lambda x: Pair({"q": x, "b": 2 * x}, 3 * x),
+    "nothing": lambda x: {},
+}
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_an_operation_returns_the_structure_of_its_function(structure):
+    function, x = STRUCTURES[structure], np.float32([1, 2])
+    found = Compiled(function, "graph", tf.TensorSpec((2,), tf.float32), as_operation=True)(x)
+    wanted = function(tf.constant(x))
+    tf.nest.assert_same_structure(found, wanted)
+    for own, right in zip(tf.nest.flatten(found), tf.nest.flatten(wanted), strict=True):
+        np.testing.assert_array_equal(own, right)
 
 
 def test_arrays_may_lie_anyhow_in_memory():
