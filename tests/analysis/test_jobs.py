@@ -24,6 +24,7 @@ time.sleep(0.3)
 (folder / f"running-{name}").unlink()
 (folder / f"done-{name}").write_text(os.environ.get("GREETING", ""))
 """
+SLOW = "import time; time.sleep(100)"
 
 
 def job(folder, name, program=RECORDER, **more) -> Job:
@@ -81,7 +82,7 @@ def test_what_is_done_is_not_run_again(tmp_path):
     ],
 )
 def test_a_job_that_fails_is_told_with_its_last_words_and_the_others_are_stopped(tmp_path, program, said):
-    jobs = [job(tmp_path, "slow", "import time; time.sleep(100)"), job(tmp_path, "broken", program)]
+    jobs = [job(tmp_path, "slow", SLOW), job(tmp_path, "broken", program)]
     place, start = Remembering(), time.monotonic()
     with pytest.raises(UserError, match=said):
         run_jobs(jobs, workers=2, folder=tmp_path, place=place)
@@ -154,7 +155,7 @@ def test_a_signal_while_a_job_starts_stops_that_job_too(tmp_path, number, ends):
             os.kill(os.getpid(), number)
             return process
 
-    slow, place = job(tmp_path, "slow", "import time; time.sleep(100)"), Interrupted()
+    slow, place = job(tmp_path, "slow", SLOW), Interrupted()
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     try:
         with pytest.raises(ends) as ended:
